@@ -1,0 +1,139 @@
+"""Which topics are there: each declared once, with its key, size, keeping, messages and who writes and reads it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pydantic import BaseModel
+
+from plimsoll_contracts.enforcement import (
+    DecisionEvent,
+    EnforcementReply,
+    EnforcementRequest,
+    LimitChanged,
+    OverLimit,
+)
+from plimsoll_contracts.entitlements import EntitlementSnapshot
+from plimsoll_contracts.usage import UsageDelta
+
+PARTITIONS = 16
+"""One count for every topic keyed by tenant, so that a tenant's topics meet in one process. It never changes:
+keys would move to other partitions."""
+
+REPLY_PREFIX = "quota.replies."
+"""The only topics that the enforcer writes replies to."""
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic of the catalogue."""
+
+    name: str
+    key: str
+    messages: Mapping[str, type[BaseModel]]
+    """Message models by ``ce_type``."""
+    producers: tuple[str, ...]
+    consumers: tuple[str, ...]
+    observers: str = ""
+    """Who looks at it where no service of ours consumes it."""
+    partitions: int = PARTITIONS
+    retention: timedelta | None = timedelta(days=7)
+    """How long records are kept; None keeps them for ever (compacted topics)."""
+    compacted: bool = False
+    max_message_bytes: int = _MIB
+    dead_lettered: bool = False
+
+    @property
+    def dlq(self) -> "Topic | None":
+        """The topic of this one's dead letters, where it has any."""
+        if not self.dead_lettered:
+            return None
+        return Topic(
+            name=f"{self.name}.dlq",
+            key=self.key,
+            messages={},
+            producers=self.consumers,
+            consumers=(),
+            observers="operators, through plimsoll dlq",
+            retention=timedelta(days=30),
+            max_message_bytes=self.max_message_bytes + 64 * 1024,
+        )
+
+
+QUOTA_REQUESTS = Topic(
+    name="quota.requests",
+    key="tenant",
+    messages={"quota.request.v1": EnforcementRequest},
+    producers=("flows", "quota-enforcer"),
+    consumers=("quota-enforcer",),
+    dead_lettered=True,
+)
+USAGE_DELTAS = Topic(
+    name="usage.deltas",
+    key="tenant",
+    messages={"usage.delta.v1": UsageDelta},
+    producers=("platform",),
+    consumers=("quota-enforcer",),
+    dead_lettered=True,
+)
+ENTITLEMENT_EVENTS = Topic(
+    name="entitlement.events",
+    key="tenant",
+    messages={"entitlement.snapshot.v1": EntitlementSnapshot},
+    producers=("billing",),
+    consumers=("quota-enforcer",),
+    retention=None,
+    compacted=True,
+    dead_lettered=True,
+)
+QUOTA_DECISIONS = Topic(
+    name="quota.decisions",
+    key="tenant",
+    messages={"quota.decision.v1": DecisionEvent},
+    producers=("quota-enforcer",),
+    consumers=(),
+    observers="audit, analytics, whoever asks why",
+)
+QUOTA_LIMITS = Topic(
+    name="quota.limits",
+    key="tenant",
+    messages={
+        "quota.limit_changed.v1": LimitChanged,
+        "quota.over_limit_started.v1": OverLimit,
+        "quota.over_limit_ended.v1": OverLimit,
+    },
+    producers=("quota-enforcer",),
+    consumers=(),
+    observers="notifications to tenants and operators",
+)
+
+
+def replies_topic(caller: str) -> Topic:
+    """Declare the reply topic of one kind of caller; each running caller reads one partition of it."""
+    return Topic(
+        name=f"{REPLY_PREFIX}{caller}",
+        key="tenant",
+        messages={"quota.reply.v1": EnforcementReply},
+        producers=("quota-enforcer",),
+        consumers=(caller,),
+        retention=timedelta(minutes=5),
+    )
+
+
+REPLIES_FLOWS = replies_topic("flows")
+REPLIES_HTTP = replies_topic("http")
+
+_DECLARED = (
+    QUOTA_REQUESTS,
+    USAGE_DELTAS,
+    ENTITLEMENT_EVENTS,
+    QUOTA_DECISIONS,
+    QUOTA_LIMITS,
+    REPLIES_FLOWS,
+    REPLIES_HTTP,
+)
+
+CATALOGUE: tuple[Topic, ...] = _DECLARED + tuple(topic.dlq for topic in _DECLARED if topic.dlq is not None)
+"""Every topic of the platform, dead letters included."""

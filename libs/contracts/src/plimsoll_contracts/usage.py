@@ -1,0 +1,54 @@
+"""What is known to run: a settle told as an event by the deployment's owner."""
+
+from collections.abc import Mapping
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from plimsoll_contracts.codes import SCOPE_IS_ROLLUP
+from plimsoll_contracts.enforcement import Footprint
+from plimsoll_contracts.fields import Bytes, Count, Event, Id, Millicores, Name, Revision
+from plimsoll_contracts.scopes import Scope
+
+
+class FootprintFact(Event):
+    """A footprint inside an event: as in a request, but unknown fields are ignored."""
+
+    cpu: Millicores = 0
+    memory: Bytes = 0
+    disk: Bytes = 0
+    vapps: Count = 0
+
+    def footprint(self) -> Footprint:
+        """Return the same amounts as a request carries them."""
+        return Footprint.model_construct(cpu=self.cpu, memory=self.memory, disk=self.disk, vapps=self.vapps)
+
+
+class UsageDelta(Event):
+    """One deployment now has this footprint, at this revision.
+
+    ``after`` is what counts (absolute; None is gone). ``delta`` is signed and for people: it is never added up,
+    so a delta and a commit of one deployment cannot count twice.
+    """
+
+    tenant: Name
+    environment: Name | None = None
+    stack: Name | None = None
+    app: Name | None = None
+    deployment: Id
+    revision: Revision
+    after: FootprintFact | None
+    delta: Mapping[str, int] = Field(default_factory=dict, max_length=64)
+
+    @model_validator(mode="after")
+    def _is_no_roll_up(self) -> "UsageDelta":
+        if self.stack is not None and self.environment is None:
+            raise PydanticCustomError(
+                SCOPE_IS_ROLLUP.code, "a stack is named without its environment: name both, or neither"
+            )
+        return self
+
+    @property
+    def scope(self) -> Scope:
+        """Where the deployment lies."""
+        return Scope(self.tenant, self.environment or "", self.stack or "")
