@@ -1,0 +1,1 @@
+"""How does a Plimsoll process live: settings, logs, metrics, probes, pool, migrations, HTTP edge."""
