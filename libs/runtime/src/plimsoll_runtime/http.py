@@ -1,0 +1,219 @@
+"""How does a service answer over HTTP: one form for every error, bounded bodies, a request id on everything."""
+
+import json
+import re
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+
+import structlog
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from plimsoll_contracts import codes
+from plimsoll_contracts.codes import Code
+
+BODY_BYTES_MAX = 65_536
+REQUEST_ID_HEADER = "X-Request-Id"
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+_REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
+_BY_STATUS: Mapping[int, Code] = {404: codes.NOT_FOUND, 405: codes.METHOD_NOT_ALLOWED, 413: codes.TOO_LARGE}
+
+log = structlog.get_logger()
+
+
+class Problem(HTTPException):
+    """An error answer: a registered code, what happened this time, and members of its own."""
+
+    def __init__(
+        self, code: Code, detail: str, *, headers: Mapping[str, str] | None = None, **extensions: object
+    ) -> None:
+        super().__init__(code.status, detail, headers)
+        self.code = code
+        self.extensions = extensions
+
+
+class ProblemDocument(BaseModel):
+    """RFC 9457 problem details, as the API's documentation shows them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(description="urn:plimsoll:problem: and the code")
+    title: str
+    status: int
+    detail: str
+    instance: str = Field(description="urn:request: and the request's id")
+    code: str
+    remedy: str
+
+
+def create_app(
+    *,
+    title: str,
+    version: str,
+    body_bytes_max: int = BODY_BYTES_MAX,
+    allowed_hosts: Collection[str] | None = LOOPBACK_HOSTS,
+) -> FastAPI:
+    """Make an API whose every error is a problem document.
+
+    Args:
+        title: the API's name in its OpenAPI document.
+        version: its version there.
+        body_bytes_max: larger request bodies are answered 413.
+        allowed_hosts: names that the Host header may have, so that no web page can reach a loopback API
+            through a name of its own; None lets any.
+    """
+    app = FastAPI(
+        title=title,
+        version=version,
+        # Served from the repository's docs/reference instead: less to reach from outside.
+        openapi_url=None,
+        responses={"default": {"model": ProblemDocument, "description": "A problem (RFC 9457)"}},
+    )
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_middleware(_Edge, body_bytes_max=body_bytes_max, allowed_hosts=allowed_hosts)
+    return app
+
+
+def beside(probes: ASGIApp, api: ASGIApp, *, paths: Collection[str]) -> ASGIApp:
+    """Serve two ASGI apps on one port: `probes` gets its exact paths and the lifespan, `api` all else."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        chosen = probes if scope["type"] == "lifespan" or scope["path"] in paths else api
+        await chosen(scope, receive, send)
+
+    return app
+
+
+class _Edge:
+    """What every request passes: id, host, body limit, and the last word on what nobody caught."""
+
+    def __init__(self, app: ASGIApp, body_bytes_max: int, allowed_hosts: Collection[str] | None) -> None:
+        self._app = app
+        self._body_bytes_max = body_bytes_max
+        self._allowed_hosts = allowed_hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        offered = headers.get(REQUEST_ID_HEADER, "")
+        request_id = offered if _REQUEST_ID.match(offered) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        started = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                out = MutableHeaders(scope=message)
+                out[REQUEST_ID_HEADER] = request_id
+                out.setdefault("Cache-Control", "no-store")
+                out.setdefault("X-Content-Type-Options", "nosniff")
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            try:
+                self._check_host(headers)
+                body = await self._read(headers, receive)
+                await self._app(scope, _replay(body, receive), send_with_headers)
+            except Problem as problem:
+                await _document(problem, request_id)(scope, receive, send_with_headers)
+            except Exception:
+                log.exception("request failed", method=scope["method"], path=scope["path"])
+                if started:
+                    raise  # the answer is half sent: only cutting the connection tells the caller
+                failed = Problem(codes.INTERNAL, "The request failed; the log has the cause.")
+                await _document(failed, request_id)(scope, receive, send_with_headers)
+
+    def _check_host(self, headers: Headers) -> None:
+        host = re.sub(r":\d+$", "", headers.get("host", ""))
+        if self._allowed_hosts is not None and host not in self._allowed_hosts:
+            raise Problem(codes.NOT_FOUND, "This API is not served under that host name.")
+
+    async def _read(self, headers: Headers, receive: Receive) -> bytes:
+        """Read the whole body, which is small, so that no handler meets an endless one."""
+        limit = self._body_bytes_max
+        too_large = Problem(codes.TOO_LARGE, f"The body may have {limit} bytes.", limit_bytes=limit)
+        declared = headers.get("content-length", "0")
+        if declared.isdecimal() and int(declared) > limit:
+            raise too_large
+        body = bytearray()
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if len(body) > limit:
+                raise too_large
+            if not message.get("more_body", False):
+                return bytes(body)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type only
+    found = error.errors()
+    kinds = {each["type"] for each in found}
+    code = (
+        codes.UNDECODABLE
+        if "json_invalid" in kinds
+        else codes.UNKNOWN_FIELD
+        if kinds == {"extra_forbidden"}
+        else codes.INVALID_REQUEST
+    )
+    errors = [{"field": _field(each["loc"]), "message": each["msg"]} for each in found]
+    detail = "; ".join(f"{each['field']}: {each['message']}" for each in errors[:5])
+    return _document(Problem(code, detail, errors=errors), request.state.request_id)
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type only
+    if isinstance(error, Problem):
+        return _document(error, request.state.request_id)
+    code = _BY_STATUS.get(error.status_code, codes.INVALID_REQUEST if error.status_code < 500 else codes.INTERNAL)  # noqa: PLR2004 - HTTP's own classes
+    return _document(Problem(code, str(error.detail), headers=error.headers), request.state.request_id)
+
+
+def _field(location: Sequence[object]) -> str:
+    """Render ("body", "limits", 0, "amount") as `body.limits.0.amount`."""
+    return ".".join(str(part) for part in location)
+
+
+def _document(problem: Problem, request_id: str) -> Response:
+    code = problem.code
+    body = {
+        **problem.extensions,
+        "type": f"urn:plimsoll:problem:{code.code}",
+        "title": code.title,
+        "status": code.status,
+        "detail": problem.detail,
+        "instance": f"urn:request:{request_id}",
+        "code": code.code,
+        "remedy": code.remedy,
+    }
+    # Escaped to ASCII: a field's name in the error may hold what UTF-8 cannot (lone surrogates).
+    return Response(
+        json.dumps(body, default=str),
+        status_code=code.status,
+        headers=problem.headers and dict(problem.headers),
+        media_type="application/problem+json",
+    )
