@@ -1,0 +1,104 @@
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from plimsoll_runtime import config
+
+GOOD = {
+    "PLIMSOLL_KAFKA_BOOTSTRAP": "127.0.0.1:9092",
+    "PLIMSOLL_POSTGRES_DSN": "postgresql://svc:hunter2@127.0.0.1/plimsoll",
+}
+
+
+class Example(config.ServiceSettings):
+    sweep_seconds: int = 5
+    token: SecretStr | None = None
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for field in Example.model_fields:
+        monkeypatch.delenv(f"PLIMSOLL_{field.upper()}", raising=False)
+        monkeypatch.delenv(f"PLIMSOLL_{field.upper()}_FILE", raising=False)
+
+
+def given(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_every_wrong_setting_is_named_at_once_with_its_source(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given(
+        monkeypatch,
+        PLIMSOLL_KAFKA_BOOTSTRAP="no port here",
+        PLIMSOLL_HTTP_PORT="eighty",
+        PLIMSOLL_TOKEN_FILE="/does/not/exist",  # noqa: S106 - a path
+    )
+
+    with pytest.raises(SystemExit) as stopped:
+        config.load(Example)
+
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert "4 setting(s) wrong" in said
+    assert "PLIMSOLL_KAFKA_BOOTSTRAP: String should match" in said
+    assert "PLIMSOLL_HTTP_PORT: Input should be a valid integer" in said
+    assert "(from environment PLIMSOLL_HTTP_PORT)" in said
+    assert "PLIMSOLL_POSTGRES_DSN: is not set (set PLIMSOLL_POSTGRES_DSN or PLIMSOLL_POSTGRES_DSN_FILE)" in said
+    assert "PLIMSOLL_TOKEN: cannot be read: No such file or directory" in said
+
+
+def test_a_secret_never_appears_in_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given(monkeypatch, PLIMSOLL_KAFKA_BOOTSTRAP="a:1", PLIMSOLL_POSTGRES_DSN="mysql://svc:hunter2@db/x")
+
+    with pytest.raises(SystemExit):
+        config.load(Example)
+
+    said = capsys.readouterr()
+    assert "PLIMSOLL_POSTGRES_DSN: must be a postgresql:// address" in said.err
+    assert "hunter2" not in said.out + said.err
+
+
+def test_description_names_sources_and_hides_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    secret = tmp_path / "dsn"
+    secret.write_text("postgresql://svc:hunter2@db/plimsoll\n")
+    given(
+        monkeypatch,
+        PLIMSOLL_KAFKA_BOOTSTRAP="k1:9092,k2:9092",
+        PLIMSOLL_POSTGRES_DSN_FILE=str(secret),
+        PLIMSOLL_HTTP_PORT="",  # empty counts as not set
+    )
+
+    settings = config.load(Example)
+    rows = {name: (value, source) for name, value, source in config.describe(settings)}
+
+    assert settings.postgres_dsn.get_secret_value() == "postgresql://svc:hunter2@db/plimsoll"
+    assert rows["PLIMSOLL_KAFKA_BOOTSTRAP"] == ("k1:9092,k2:9092", "environment PLIMSOLL_KAFKA_BOOTSTRAP")
+    assert rows["PLIMSOLL_POSTGRES_DSN"] == ("********", f"file {secret}")
+    assert rows["PLIMSOLL_HTTP_PORT"] == ("8080", "default")
+    assert rows["PLIMSOLL_SWEEP_SECONDS"] == ("5", "default")
+    assert rows["PLIMSOLL_TOKEN"] == ("-", "default")
+    assert "hunter2" not in config.render(config.describe(settings)) + repr(settings)
+
+
+def test_a_setting_given_twice_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dsn").write_text("postgresql://other@db/plimsoll")
+    given(monkeypatch, **GOOD, PLIMSOLL_POSTGRES_DSN_FILE=str(tmp_path / "dsn"))
+
+    with pytest.raises(SystemExit):
+        config.load(Example)
+
+    assert "is set twice" in capsys.readouterr().err
+
+
+def test_a_migrate_job_needs_only_the_owners_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, PLIMSOLL_MIGRATE_DSN="postgresql://plimsoll_owner@127.0.0.1/plimsoll")
+
+    assert config.load(config.MigrateSettings).migrate_dsn.get_secret_value().startswith("postgresql://")
