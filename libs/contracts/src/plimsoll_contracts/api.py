@@ -1,12 +1,16 @@
 """What does HTTP carry under ``/api/v1/quota``: the bodies that the service writes and the command line reads."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
 from pydantic import Field
 
 from plimsoll_contracts.dimensions import Basis, Dimension, Unit
 from plimsoll_contracts.enforcement import Footprint, Gate, Mode
-from plimsoll_contracts.fields import Event, Id, Instant, LimitValue, Name, Request, Text
+from plimsoll_contracts.fields import Event, Flag, Id, Instant, LimitValue, Name, Request, Text
+
+_DimensionName = Annotated[str, Field(max_length=64)]
+_LimitInput = Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True, max_length=64)]
 
 
 class LimitView(Event):
@@ -79,13 +83,13 @@ class ScopeList(Event):
 class LimitsPatch(Request):
     """Set and unset limits of one scope, all or none. Null unsets; amounts are integers in base units or texts."""
 
-    limits: Mapping[str, int | str | None] = Field(min_length=1, max_length=16)
+    limits: Mapping[_DimensionName, _LimitInput | None] = Field(min_length=1, max_length=16)
     by: Text
     """Who does it. Until authentication comes it is taken at its word."""
     reason: Text
     mode: Mode = Mode.ENFORCE
     expires_at: Instant | None = None
-    force: bool = False
+    force: Flag = False
     """Also set what lies below present usage."""
 
 

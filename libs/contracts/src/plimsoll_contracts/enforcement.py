@@ -1,5 +1,6 @@
 """What do flows ask and what are they told: the five verbs of enforcement, the reply and the stored decision."""
 
+import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -32,6 +33,9 @@ from plimsoll_contracts.scopes import Scope
 
 MAX_REQUEST_BYTES = 384 * 1024
 """Largest request body that is read; larger ones are refused unread."""
+
+MAX_PROBLEMS = 1000
+"""A body with more faults than this is refused without listing them: to expand them all would hold up the loop."""
 
 MIN_TTL_SECONDS, DEFAULT_TTL_SECONDS, MAX_TTL_SECONDS = 1, 600, 86_400
 
@@ -178,6 +182,7 @@ class RequestInvalid(ValueError):
         self.detail = detail
 
 
+_KEY = re.compile(rb'"[ \t\n\r]*:')
 _ADAPTER: TypeAdapter[AnyRequest] = TypeAdapter(Annotated[AnyRequest, Field(discriminator="verb")])
 
 
@@ -192,13 +197,27 @@ def parse_request(body: bytes | None) -> AnyRequest:
     if len(body) > MAX_REQUEST_BYTES:
         raise RequestInvalid(TOO_LARGE, f"the body has {len(body)} bytes, {MAX_REQUEST_BYTES} are allowed")
     try:
-        return _ADAPTER.validate_json(body)
+        request = _ADAPTER.validate_json(body)
     except ValidationError as error:
         raise RequestInvalid(code_of(error), explain(error)) from None
+    if len(_KEY.findall(body)) != _count_keys(request):
+        raise RequestInvalid(INVALID_REQUEST, "a key is written twice: which one counts is anybody's guess")
+    return request
+
+
+def _count_keys(request: AnyRequest) -> int:
+    """Count the keys that made a request; more of them in its body means that one was repeated.
+
+    No text of a valid request can hold a quotation mark or begin with a colon, so each ``":`` of a body ends a key.
+    """
+    footprint = getattr(request, "footprint", None)
+    return len(request.model_fields_set) + (len(footprint.model_fields_set) if footprint is not None else 0)
 
 
 def code_of(error: ValidationError) -> Code:
     """Choose the code of a failed validation: its own where a field has one, else that of a broken schema."""
+    if error.error_count() > MAX_PROBLEMS:
+        return INVALID_REQUEST
     kinds = [problem["type"] for problem in error.errors(include_url=False, include_input=False, include_context=False)]
     for kind in kinds:
         if kind in CODES:
@@ -211,12 +230,23 @@ def code_of(error: ValidationError) -> Code:
 
 
 def explain(error: ValidationError) -> str:
-    """Say in one line what is wrong with each field, at most five of them, without repeating the input."""
+    """Say in one line what is wrong with each field, at most five of them, in printable characters only."""
+    if error.error_count() > MAX_PROBLEMS:
+        return f"{error.error_count()} things are wrong"
     problems = error.errors(include_url=False, include_input=False, include_context=False)
-    told = [f"{'.'.join(str(part) for part in p['loc']) or 'body'}: {p['msg']}"[:200] for p in problems[:5]]
+    told = [f"{_where(p['loc'])}: {_printable(p['msg'][:200])}" for p in problems[:5]]
     if len(problems) > len(told):
         told.append(f"and {len(problems) - len(told)} more")
     return "; ".join(told)
+
+
+def _where(location: tuple[int | str, ...]) -> str:
+    return ".".join(_printable(str(part)[:80]) for part in location) or "body"
+
+
+def _printable(text: str) -> str:
+    """Escape what does not print: names of unknown fields are the sender's, and reach tables and terminals."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class Violation(Event):

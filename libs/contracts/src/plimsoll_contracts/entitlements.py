@@ -1,47 +1,66 @@
 """What does a plan give a tenant: the snapshot that billing publishes, whole, under a growing version."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, StringConstraints, field_serializer, field_validator
 from pydantic_core import PydanticCustomError
 
-from plimsoll_contracts.codes import INVALID_AMOUNT
-from plimsoll_contracts.dimensions import Dimension, unit_of
-from plimsoll_contracts.fields import Event, LimitValue, Name, Version, parse_limit
-from plimsoll_contracts.quantities import QuantityError
+from plimsoll_contracts.codes import INVALID_AMOUNT, INVALID_COUNT
+from plimsoll_contracts.dimensions import REGISTRY, DimensionInfo, EntitlementClass
+from plimsoll_contracts.fields import TEXT_PATTERN, UNLIMITED, Event, Flag, LimitValue, Name, Version
+from plimsoll_contracts.quantities import QuantityError, parse
+
+_FEATURES = {name for name, info in REGISTRY.items() if info.entitlement_class is EntitlementClass.FEATURE}
+_AMOUNTS = {name: info for name, info in REGISTRY.items() if name not in _FEATURES}
 
 
 class EntitlementSnapshot(Event):
     """Everything a plan gives one tenant at one version. A later version replaces the whole.
 
-    ``limits`` keeps names it does not know (another service's dimensions) out of reach of the enforcer: only
-    the dimensions of this platform are read. ``ended`` is a tombstone: it denies, and is not a missing row.
+    Names that are in no registry of ours (another platform's dimensions and features) are dropped unread, whatever
+    their values look like: what billing adds for others must not cost a tenant its snapshot.
+    ``ended`` is a tombstone: it denies, and is not a missing row.
     """
 
     tenant: Name
     entitlement_version: Version
-    plan: Annotated[str, Field(min_length=1, max_length=128)]
-    limits: Mapping[str, LimitValue] = Field(default_factory=dict, max_length=64)
-    features: Mapping[str, bool] = Field(default_factory=dict, max_length=64)
-    quota_blocked: frozenset[str] = Field(default_factory=frozenset, max_length=64)
-    ended: bool = False
+    plan: Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=TEXT_PATTERN)]
+    limits: Mapping[str, LimitValue] = Field(default_factory=dict)
+    features: Mapping[str, Flag] = Field(default_factory=dict)
+    quota_blocked: frozenset[str] = Field(default_factory=frozenset)
+    ended: Flag = False
 
-    @field_validator("limits", mode="before")
+    @field_validator("limits", mode="before", json_schema_input_type=dict[str, Any])
     @classmethod
     def _read_limits(cls, value: object) -> object:
         if not isinstance(value, Mapping):
             return value
-        return {name: _read_limit(name, limit) for name, limit in value.items()}
+        return {name: _read_limit(_AMOUNTS[name], limit) for name, limit in value.items() if name in _AMOUNTS}
+
+    @field_validator("features", mode="before", json_schema_input_type=dict[str, Any])
+    @classmethod
+    def _keep_known_features(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        return {name: flag for name, flag in value.items() if name in _FEATURES}
+
+    @field_validator("quota_blocked", mode="after")
+    @classmethod
+    def _keep_known_dimensions(cls, value: frozenset[str]) -> frozenset[str]:
+        return value & REGISTRY.keys()
+
+    @field_serializer("quota_blocked")
+    def _in_order(self, value: frozenset[str]) -> list[str]:
+        """Write a set always in the same order, so that equal snapshots have equal bytes."""
+        return sorted(value)
 
 
-def _read_limit(name: object, value: object) -> object:
+def _read_limit(info: DimensionInfo, value: object) -> LimitValue:
+    if value == UNLIMITED:
+        return UNLIMITED
     try:
-        dimension = Dimension(str(name))
-    except ValueError:
-        return value
-    try:
-        return parse_limit(dimension, value)
+        return parse(info.unit, value)
     except QuantityError as error:
-        code = INVALID_AMOUNT[unit_of(dimension)].code
-        raise PydanticCustomError(code, "{why}", {"why": f"limits.{dimension}: {error}"[:300]}) from None
+        code = INVALID_AMOUNT.get(info.unit, INVALID_COUNT).code
+        raise PydanticCustomError(code, "{why}", {"why": f"limits.{info.name}: {error}"[:300]}) from None

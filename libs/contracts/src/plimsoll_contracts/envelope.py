@@ -3,13 +3,15 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from plimsoll_contracts.codes import INVALID_REQUEST, Code
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 _TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*\.v[1-9][0-9]*")
+_SPECIFICATION = re.compile(r"1\.[0-9]{1,3}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _MAX_ATTRIBUTE = 256
 
 
@@ -52,7 +54,7 @@ def text_header(headers: Headers, name: str) -> str | None:
     """Return one header as text, the last where it is repeated, or None where it is absent.
 
     Raises:
-        EnvelopeError: the header is there but is not short UTF-8 text.
+        EnvelopeError: the header is there but is not one short line of UTF-8 text.
     """
     for key, value in reversed(headers):
         if key == name:
@@ -62,12 +64,14 @@ def text_header(headers: Headers, name: str) -> str | None:
                 raise EnvelopeError(f"header {name} is not UTF-8") from None
             if not text or len(text) > _MAX_ATTRIBUTE:
                 raise EnvelopeError(f"header {name} is empty or longer than {_MAX_ATTRIBUTE} characters")
+            if not text.isprintable():
+                raise EnvelopeError(f"header {name} has characters that do not print")
             return text
     return None
 
 
 def parse_headers(headers: Headers) -> Envelope:
-    """Read the envelope of an event.
+    """Read the envelope of an event. A broken ``traceparent`` is no breach: it is left out, as W3C asks.
 
     Raises:
         EnvelopeError: a required attribute is missing or unreadable, or the specification is not 1.x.
@@ -78,15 +82,27 @@ def parse_headers(headers: Headers) -> Envelope:
         if text is None:
             raise EnvelopeError(f"header {name} is missing")
         values[name] = text
-    if not values["ce_specversion"].startswith("1."):
+    if not _SPECIFICATION.fullmatch(values["ce_specversion"]):
         raise EnvelopeError(f"ce_specversion {values['ce_specversion']!r} is not 1.x")
     if not _TYPE.fullmatch(values["ce_type"]):
         raise EnvelopeError(f"ce_type {values['ce_type']!r} does not end in its major version")
+    time = _time(values["ce_time"])
+    return Envelope(values["ce_id"], values["ce_type"], values["ce_source"], time, _traceparent(headers))
+
+
+def _time(text: str) -> datetime:
     try:
-        time = datetime.fromisoformat(values["ce_time"])
-    except ValueError:
-        raise EnvelopeError(f"ce_time {values['ce_time']!r} is not an ISO 8601 instant") from None
-    if time.tzinfo is None:
-        raise EnvelopeError("ce_time has no offset from UTC")
-    traceparent = text_header(headers, "traceparent")
-    return Envelope(values["ce_id"], values["ce_type"], values["ce_source"], time, traceparent)
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is not None:
+            return time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise EnvelopeError(f"ce_time {text!r} is not an ISO 8601 instant with its offset from UTC")
+
+
+def _traceparent(headers: Headers) -> str | None:
+    try:
+        text = text_header(headers, "traceparent")
+    except EnvelopeError:
+        return None
+    return text if text is not None and _TRACEPARENT.fullmatch(text) else None

@@ -1,16 +1,32 @@
 """Which kinds of values do messages share: names, ids, amounts and limits, each validated in one place."""
 
+import re
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+)
 from pydantic_core import PydanticCustomError
 
 from plimsoll_contracts.codes import INVALID_AMOUNT, INVALID_NAME
 from plimsoll_contracts.dimensions import Dimension, Unit, unit_of
-from plimsoll_contracts.quantities import MAX_AMOUNT, QuantityError, parse
+from plimsoll_contracts.quantities import AMOUNT_PATTERNS, MAX_AMOUNT, QuantityError, parse
 from plimsoll_contracts.scopes import NAME_PATTERN, is_name
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+
+TEXT_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]+$"
+"""One line of any script. No control characters: PostgreSQL refuses NUL, and terminals obey the others."""
+
+_INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9].*")
+_FIRST_YEAR, _LAST_YEAR = 1970, 2999
 
 
 def _name(value: object) -> object:
@@ -23,6 +39,12 @@ def _name(value: object) -> object:
     return value
 
 
+_AmountInput = {
+    unit: Annotated[int, Field(ge=0, le=MAX_AMOUNT)] | Annotated[str, Field(pattern=pattern)]
+    for unit, pattern in AMOUNT_PATTERNS.items()
+}
+
+
 def _amount(unit: Unit) -> BeforeValidator:
     def read(value: object) -> int:
         try:
@@ -30,7 +52,25 @@ def _amount(unit: Unit) -> BeforeValidator:
         except QuantityError as error:
             raise PydanticCustomError(INVALID_AMOUNT[unit].code, "{why}", {"why": str(error)[:300]}) from None
 
-    return BeforeValidator(read, json_schema_input_type=int | str)
+    return BeforeValidator(read, json_schema_input_type=_AmountInput[unit])
+
+
+def _instant_is_text(value: object) -> object:
+    """Refuse numbers, which pydantic would take for seconds since 1970, also when they are written as texts."""
+    if isinstance(value, datetime) or (isinstance(value, str) and _INSTANT.fullmatch(value)):
+        return value
+    raise PydanticCustomError("instant", "write an instant as in 2026-01-31T12:00:00Z")
+
+
+def _in_utc(value: datetime) -> datetime:
+    """Bound the year, so that adding a window or a time to live to what a caller sent can never overflow."""
+    try:
+        moved = value.astimezone(UTC)
+    except OverflowError:
+        moved = None
+    if moved is None or not _FIRST_YEAR <= moved.year <= _LAST_YEAR:
+        raise PydanticCustomError("instant", f"the year is not within {_FIRST_YEAR} to {_LAST_YEAR}")
+    return moved
 
 
 Name = Annotated[str, BeforeValidator(_name), Field(pattern=NAME_PATTERN, max_length=63)]
@@ -39,11 +79,14 @@ Name = Annotated[str, BeforeValidator(_name), Field(pattern=NAME_PATTERN, max_le
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 """A request, hold or deployment, named by its owner."""
 
-Text = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=TEXT_PATTERN)]
 """Words of a person: who, why."""
 
-Instant = AwareDatetime
-"""A moment with its offset from UTC."""
+Instant = Annotated[AwareDatetime, BeforeValidator(_instant_is_text), AfterValidator(_in_utc)]
+"""A moment, written with its offset from UTC and read into UTC."""
+
+Flag = Annotated[bool, Field(strict=True)]
+"""Yes or no: no text and no number is taken for either."""
 
 Millicores = Annotated[int, _amount(Unit.MILLICORES)]
 Bytes = Annotated[int, _amount(Unit.BYTES)]

@@ -12,9 +12,16 @@ MULTIPLIER_SCALE = 1000
 
 _CORES = re.compile(r"([0-9]{1,16})(?:\.([0-9]{1,3}))?")
 _MILLICORES = re.compile(r"([0-9]{1,16})m")
-_BYTES = re.compile(r"([0-9]{1,16})(?:([kmgtp])(?:i?b)?|b)?", re.IGNORECASE)
+_BYTES = re.compile(r"([0-9]{1,16})(?:([kmgtp])(?:i?b)?|b)?", re.IGNORECASE | re.ASCII)
 _COUNT = re.compile(r"[0-9]{1,16}")
 _POWERS = "kmgtp"
+
+AMOUNT_PATTERNS = {
+    Unit.MILLICORES: r"^[0-9]{1,16}(m|\.[0-9]{1,3})?$",
+    Unit.BYTES: r"^[0-9]{1,16}([kKmMgGtTpP]([iI]?[bB])?|[bB])?$",
+    Unit.COUNT: r"^[0-9]{1,16}$",
+}
+"""The same grammar for readers of the published schemas."""
 
 
 class QuantityError(ValueError):
@@ -22,7 +29,7 @@ class QuantityError(ValueError):
 
     def __init__(self, unit: Unit, text: object, why: str) -> None:
         """Keep the unit, so that the edge can choose the code of the error."""
-        super().__init__(f"{text!r} is not an amount of {unit}: {why}")
+        super().__init__(f"{repr(text)[:80]} is not an amount of {unit}: {why}")
         self.unit = unit
 
 

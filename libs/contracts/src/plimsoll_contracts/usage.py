@@ -1,13 +1,16 @@
 """What is known to run: a settle told as an event by the deployment's owner."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from plimsoll_contracts.codes import SCOPE_IS_ROLLUP
+from plimsoll_contracts.dimensions import REGISTRY
 from plimsoll_contracts.enforcement import Footprint
 from plimsoll_contracts.fields import Bytes, Count, Event, Id, Millicores, Name, Revision
+from plimsoll_contracts.quantities import MAX_AMOUNT
 from plimsoll_contracts.scopes import Scope
 
 
@@ -38,7 +41,14 @@ class UsageDelta(Event):
     deployment: Id
     revision: Revision
     after: FootprintFact | None
-    delta: Mapping[str, int] = Field(default_factory=dict, max_length=64)
+    delta: Mapping[str, Annotated[int, Field(strict=True, ge=-MAX_AMOUNT, le=MAX_AMOUNT)]] = Field(default_factory=dict)
+
+    @field_validator("delta", mode="before")
+    @classmethod
+    def _keep_known_dimensions(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        return {name: change for name, change in value.items() if name in REGISTRY}
 
     @model_validator(mode="after")
     def _is_no_roll_up(self) -> "UsageDelta":
