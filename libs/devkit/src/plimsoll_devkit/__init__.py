@@ -1,1 +1,1 @@
-"""Placeholder until the module lands."""
+"""How does Plimsoll run and get tested on one machine?"""

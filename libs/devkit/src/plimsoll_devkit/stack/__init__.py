@@ -1,0 +1,1 @@
+"""The parts Plimsoll stands on, as processes of this machine."""

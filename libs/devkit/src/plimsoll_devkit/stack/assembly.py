@@ -1,0 +1,66 @@
+"""Which parts, found on this machine and set up, make the stack that was asked for?"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from plimsoll_devkit.stack import kafka, parts, prometheus, services, table
+from plimsoll_devkit.stack.context import LOCAL, Layout, allocate_ports
+from plimsoll_devkit.stack.kafka import Kafka
+from plimsoll_devkit.stack.postgres import Postgres
+from plimsoll_devkit.stack.steps import Steps
+from plimsoll_devkit.stack.supervisor import Part
+
+INFRASTRUCTURE = ("kafka", "postgres", "valkey")
+
+
+def addresses(layout: Layout, names: Sequence[str]) -> dict[str, str]:
+    """`host:port` of each named row that has a port."""
+    ports = allocate_ports(tuple(name for name in names if table.BY_NAME[name].port), layout.ports_file)
+    return {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+
+
+def assemble(layout: Layout, names: Sequence[str], steps: Steps) -> list[Part]:
+    """The named rows of the table as local processes; downloads what is missing.
+
+    Raises:
+        PartMissingError: a program is missing and cannot be installed from here.
+    """
+    found = addresses(layout, names)
+    known = {"bind": "127.0.0.1", **found}
+    if "kafka" in names:
+        known |= {"kafka": kafka.addresses(layout)["kafka"]}
+    made: list[Part] = []
+    for name in names:
+        values = {**known, "port": found.get(name, "").rpartition(":")[2]}
+        match name:
+            case "kafka":
+                made.append(_kafka(layout, steps))
+            case "postgres":
+                made.append(Postgres(layout, values, parts.postgres_bin(steps)))
+            case "valkey":
+                made.append(services.valkey(parts.valkey_server(steps), values))
+            case "prometheus":
+                made.append(prometheus.part(layout, parts.prometheus(steps), values))
+            case _:
+                made.append(services.own(name, values))
+    return made
+
+
+def set_up(steps: Steps) -> None:
+    """Download and prepare whatever the infrastructure needs, so that a later start is quick."""
+    _kafka(Layout(LOCAL / "set-up"), steps)
+    parts.postgres_bin(steps)
+    parts.valkey_server(steps)
+
+
+def _kafka(layout: Layout, steps: Steps) -> Kafka:
+    # In a thread of its own: the caller may be inside an event loop, and the training run needs one.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_find_kafka, layout, steps).result()
+
+
+def _find_kafka(layout: Layout, steps: Steps) -> Kafka:
+    java = parts.java(steps)
+    jars = kafka.fetch_jars(layout.shared, steps)
+    archive = kafka.class_archive(layout.shared, java, jars, steps)
+    return Kafka(layout, kafka.addresses(layout), java, jars, archive)
