@@ -81,6 +81,20 @@ async def test_a_file_that_fails_leaves_nothing_of_itself(owner_dsn: str, source
     assert len(await migrate(owner_dsn, schema="quota", sources=sources)) == 1
 
 
+async def test_a_file_and_its_row_are_one_transaction(owner_dsn: str, sources: list[Source]) -> None:
+    """The file's SQL runs well; what fails is the row that says so."""
+    (sources[1][1] / "0002_bad.sql").write_text(
+        "CREATE TABLE half (id int); INSERT INTO migrations VALUES ('quota', 2, 'forged', '');"
+    )
+
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await migrate(owner_dsn, schema="quota", sources=sources)
+
+    connection = await asyncpg.connect(owner_dsn)
+    assert await connection.fetchval("SELECT to_regclass('quota.half')") is None
+    await connection.close()
+
+
 async def test_a_changed_file_is_refused_by_both(owner_dsn: str, sources: list[Source]) -> None:
     await migrate(owner_dsn, schema="quota", sources=sources)
     (sources[1][1] / "0001_step.sql").write_text(LIMITS + "-- an afterthought")

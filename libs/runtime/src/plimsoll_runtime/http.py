@@ -123,7 +123,7 @@ class _Edge:
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
                 self._check_host(headers)
-                body = await self._read(headers, receive)
+                body = await self._read(receive)
                 await self._app(scope, _replay(body, receive), send_with_headers)
             except Problem as problem:
                 await _document(problem, request_id)(scope, receive, send_with_headers)
@@ -139,19 +139,15 @@ class _Edge:
         if self._allowed_hosts is not None and host not in self._allowed_hosts:
             raise Problem(codes.NOT_FOUND, "This API is not served under that host name.")
 
-    async def _read(self, headers: Headers, receive: Receive) -> bytes:
+    async def _read(self, receive: Receive) -> bytes:
         """Read the whole body, which is small, so that no handler meets an endless one."""
         limit = self._body_bytes_max
-        too_large = Problem(codes.TOO_LARGE, f"The body may have {limit} bytes.", limit_bytes=limit)
-        declared = headers.get("content-length", "0")
-        if declared.isdecimal() and int(declared) > limit:
-            raise too_large
         body = bytearray()
         while True:
             message = await receive()
             body += message.get("body", b"")
             if len(body) > limit:
-                raise too_large
+                raise Problem(codes.TOO_LARGE, f"The body may have {limit} bytes.", limit_bytes=limit)
             if not message.get("more_body", False):
                 return bytes(body)
 
@@ -210,7 +206,6 @@ def _document(problem: Problem, request_id: str) -> Response:
         "code": code.code,
         "remedy": code.remedy,
     }
-    # Escaped to ASCII: a field's name in the error may hold what UTF-8 cannot (lone surrogates).
     return Response(
         json.dumps(body, default=str),
         status_code=code.status,
