@@ -1,0 +1,255 @@
+"""How do flows ask: one client, five verbs, and an outcome that is always one of three."""
+
+import asyncio
+import os
+import socket
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack
+
+from pydantic import BaseModel, ValidationError
+
+from plimsoll_client.channel import Channel, Counters, Failure
+from plimsoll_client.outcomes import Allowed, Denied, OnUnknown, Outcome, Unknown, UnknownReason, denied, judge
+from plimsoll_client.reservation import Reservation
+from plimsoll_contracts.codes import TOO_LARGE
+from plimsoll_contracts.enforcement import (
+    MAX_REQUEST_BYTES,
+    AdjustRequest,
+    CheckRequest,
+    CommitRequest,
+    EnforcementReply,
+    Footprint,
+    Mode,
+    ReleaseRequest,
+    ReserveRequest,
+    code_of,
+    explain,
+)
+
+DEFAULT_TIMEOUT_SECONDS = 5.0
+MAX_IN_FLIGHT = 1000
+
+AnyFootprint = Footprint | Mapping[str, int | str]
+"""Amounts by dimension (``cpu``, ``memory``, ``disk``, ``vapps``), in base units or as texts: ``{"cpu": "500m"}``."""
+
+
+class CallFields(TypedDict, total=False):
+    """What every verb takes."""
+
+    request_id: str
+    """Chosen here where absent. Give the first try's, and its ``issued_at``, to repeat a call after a crash."""
+    issued_at: datetime
+    timeout: float
+    """Seconds until the outcome is Unknown; the client's default where absent."""
+
+
+class PlacedFields(CallFields, total=False):
+    """Where a deployment lies and what it belongs to."""
+
+    environment: str | None
+    stack: str | None
+    app: str | None
+
+
+class ReserveFields(PlacedFields, total=False):
+    """What only a reserve takes."""
+
+    mode: Mode
+    ttl_seconds: int
+    supersedes: str | None
+
+
+class CheckFields(PlacedFields, total=False):
+    """What only a check takes."""
+
+    mode: Mode
+
+
+class EnforcementClient:
+    """Asks the quota-enforcer over Kafka and waits for the verdict.
+
+    Use it as an async context manager, one per process. No call raises for an outage: the outcome is then
+    ``Unknown``, and what that means is the caller's explicit choice (``on_unknown``), counted in ``counters``.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        caller: str = "flows",
+        instance: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        max_request_bytes: int = MAX_REQUEST_BYTES,
+        start_timeout: float = 10.0,
+        kafka: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Describe the client; nothing is connected yet.
+
+        Args:
+            bootstrap: The broker's addresses.
+            caller: The kind of caller; its replies come on ``quota.replies.<caller>``.
+            instance: Names this process among its kind; it picks the reply partition.
+            timeout: Seconds for a call, both tries and the wait for a free slot included.
+            max_in_flight: How many calls wait for replies at once; more wait for a slot.
+            max_request_bytes: Larger requests are denied unsent.
+            start_timeout: Seconds until starting gives up.
+            kafka: More settings for aiokafka's producer and consumer, such as those of security.
+        """
+        self.counters = Counters()
+        self._timeout = timeout
+        self._slots = asyncio.Semaphore(max_in_flight)
+        self._max_request_bytes = max_request_bytes
+        instance = instance or f"{socket.gethostname()}-{os.getpid()}"
+        self._channel = Channel(bootstrap, caller, instance, start_timeout, kafka or {}, self.counters)
+
+    async def __aenter__(self) -> Self:
+        await self._channel.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._channel.stop()
+
+    async def check(
+        self,
+        *,
+        tenant: str,
+        deployment: str,
+        footprint: AnyFootprint,
+        on_unknown: OnUnknown,
+        **fields: Unpack[CheckFields],
+    ) -> Outcome:
+        """Ask whether this would be allowed now. Advisory: nothing is stored or held."""
+        body = {"verb": "check", "tenant": tenant, "deployment": deployment, "footprint": footprint, **fields}
+        return await self._call(CheckRequest, body, proceed=on_unknown == "open")
+
+    def reserve(
+        self,
+        *,
+        tenant: str,
+        deployment: str,
+        footprint: AnyFootprint,
+        on_unknown: OnUnknown,
+        **fields: Unpack[ReserveFields],
+    ) -> Reservation:
+        """Check and hold in one step. Await the result for an outcome, or use it with ``async with``."""
+        body = {"verb": "reserve", "tenant": tenant, "deployment": deployment, "footprint": footprint, **fields}
+        return Reservation(self, name_request(body), on_unknown)
+
+    async def commit(
+        self, *, tenant: str, hold: str, revision: int | None = None, **fields: Unpack[CallFields]
+    ) -> Outcome:
+        """Say that the deployment runs as reserved. ``hold`` is the reserve's request id."""
+        body = {"verb": "commit", "tenant": tenant, "hold": hold, "revision": revision, **fields}
+        return await self._call(CommitRequest, body)
+
+    async def release(self, *, tenant: str, hold: str, **fields: Unpack[CallFields]) -> Outcome:
+        """Give a hold back; nothing was deployed."""
+        return await self._call(ReleaseRequest, {"verb": "release", "tenant": tenant, "hold": hold, **fields})
+
+    async def adjust(
+        self,
+        *,
+        tenant: str,
+        deployment: str,
+        footprint: AnyFootprint | None,
+        revision: int | None = None,
+        **fields: Unpack[PlacedFields],
+    ) -> Outcome:
+        """Say what a deployment takes now (None: it is gone). A fact: never refused by a limit."""
+        named = {"tenant": tenant, "deployment": deployment, "footprint": footprint, "revision": revision}
+        return await self._call(AdjustRequest, {"verb": "adjust", **named, **fields})
+
+    async def reserve_once(self, body: Mapping[str, Any], on_unknown: OnUnknown) -> Outcome:
+        """Send a reservation's request; a ``Reservation`` calls this each time it is awaited."""
+        return await self._call(ReserveRequest, dict(body), proceed=on_unknown == "open")
+
+    async def adjust_as_reserved(self, body: Mapping[str, Any], revision: int | None) -> Outcome:
+        """Settle what a reserve asked for, where the service knows no hold of it."""
+        names = ("tenant", "environment", "stack", "app", "deployment", "footprint")
+        fact = {name: body[name] for name in names if name in body}
+        return await self._call(AdjustRequest, {"verb": "adjust", "revision": revision, **fact})
+
+    async def abandon(self, tenant: str, hold: str) -> None:
+        """Ask for the release of a hold that may or may not exist, without waiting for the answer."""
+        body = name_request({"verb": "release", "tenant": tenant, "hold": hold})
+        request = ReleaseRequest.model_validate(body)
+        await self._channel.post(tenant.encode(), _dump(request), seconds=0.25)
+
+    async def _call(self, model: type[BaseModel], body: dict[str, Any], *, proceed: bool | None = None) -> Outcome:
+        """Validate, send, wait, judge and count. ``proceed`` is the caller's choice for Unknown; None for facts."""
+        if not self._channel.started:
+            raise RuntimeError("the client is not started: use it as `async with EnforcementClient(...) as client`")
+        self.counters.calls += 1
+        seconds = body.pop("timeout", self._timeout)
+        outcome = await self._outcome(model, name_request(body), seconds, proceed=proceed)
+        self._count(outcome, is_fact=proceed is None)
+        return outcome
+
+    async def _outcome(
+        self, model: type[BaseModel], body: dict[str, Any], seconds: float, *, proceed: bool | None
+    ) -> Outcome:
+        request_id = body["request_id"]
+        try:
+            encoded = _dump(model.model_validate(body))
+        except ValidationError as error:
+            return denied(request_id, code_of(error), explain(error))
+        if len(encoded) > self._max_request_bytes:
+            return denied(request_id, TOO_LARGE, f"{len(encoded)} bytes, {self._max_request_bytes} are allowed")
+        reply = await self._exchange(body["tenant"].encode(), encoded, seconds, is_fact=proceed is None)
+        if isinstance(reply, Failure):
+            return Unknown(request_id, reply.reason, reply.detail, bool(proceed))
+        try:
+            return judge(request_id, EnforcementReply.model_validate_json(reply), proceed=bool(proceed))
+        except ValidationError as error:
+            return Unknown(request_id, UnknownReason.BAD_REPLY, explain(error), bool(proceed))
+
+    async def _exchange(self, key: bytes, body: bytes, seconds: float, *, is_fact: bool) -> bytes | Failure:
+        """Try twice inside the deadline, with the same bytes: the second try starts when half the time is gone."""
+        now = asyncio.get_running_loop().time()
+        until = now + seconds
+        # A fact stays true however late it comes, so only a question carries its deadline.
+        deadline_ms = None if is_fact else int((time.time() + seconds) * 1000)
+        try:
+            async with asyncio.timeout_at(until):
+                await self._slots.acquire()
+        except TimeoutError:
+            return Failure(UnknownReason.OVERLOADED, "too many calls of this client are in flight")
+        try:
+            half = (asyncio.get_running_loop().time() + until) / 2
+            first = await self._channel.ask(key, body, deadline_ms=deadline_ms, until=half)
+            if not isinstance(first, Failure) or first.reason is UnknownReason.STOPPED:
+                return first
+            self.counters.retries += 1
+            return await self._channel.ask(key, body, deadline_ms=deadline_ms, until=until)
+        finally:
+            self._slots.release()
+
+    def _count(self, outcome: Outcome, *, is_fact: bool) -> None:
+        counters = self.counters
+        match outcome:
+            case Allowed():
+                counters.allowed += 1
+            case Denied():
+                counters.denied += 1
+            case Unknown() if is_fact:
+                counters.unknown_facts += 1
+            case Unknown(proceed=True):
+                counters.unknown_open += 1
+            case Unknown():
+                counters.unknown_closed += 1
+
+
+def name_request(body: dict[str, Any]) -> dict[str, Any]:
+    """Give a request its id and the moment it was first asked, unless it has them."""
+    return {"request_id": str(uuid.uuid4()), "issued_at": datetime.now(UTC), **body}
+
+
+def _dump(request: BaseModel) -> bytes:
+    return request.model_dump_json(exclude_defaults=True).encode()
