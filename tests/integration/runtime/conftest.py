@@ -1,4 +1,5 @@
 import pytest
+
 from plimsoll_devkit.stack.database import Database
 
 
