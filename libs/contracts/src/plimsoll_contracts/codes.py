@@ -153,6 +153,12 @@ REQUEST_TOO_OLD: Final = _code(
     "The request was issued before the window in which repeats are recognised",
     "Make a new request with a new request_id; an old one is never decided again.",
 )
+ISSUED_IN_FUTURE: Final = _code(
+    "X400111ISSFUT",
+    "ISSUED_IN_FUTURE",
+    "The request was issued later than now by the database's clock",
+    "Set the caller's clock right: repeats could not be recognised for as long as the window says.",
+)
 IDEMPOTENCY_MISMATCH: Final = _code(
     "X409001IDMMIS",
     "IDEMPOTENCY_MISMATCH",

@@ -3,16 +3,32 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints, field_serializer, field_validator
+from pydantic import Field, StringConstraints, WithJsonSchema, field_serializer, field_validator
 from pydantic_core import PydanticCustomError
 
 from plimsoll_contracts.codes import INVALID_AMOUNT, INVALID_COUNT
-from plimsoll_contracts.dimensions import REGISTRY, DimensionInfo, EntitlementClass
+from plimsoll_contracts.dimensions import REGISTRY, DimensionInfo, EntitlementClass, Unit
 from plimsoll_contracts.fields import TEXT_PATTERN, UNLIMITED, Event, Flag, LimitValue, Name, Version
-from plimsoll_contracts.quantities import QuantityError, parse
+from plimsoll_contracts.quantities import AMOUNT_PATTERNS, MAX_AMOUNT, QuantityError, parse
 
 _FEATURES = {name for name, info in REGISTRY.items() if info.entitlement_class is EntitlementClass.FEATURE}
 _AMOUNTS = {name: info for name, info in REGISTRY.items() if name not in _FEATURES}
+
+
+def _limit_schema(info: DimensionInfo) -> dict[str, Any]:
+    pattern = AMOUNT_PATTERNS.get(info.unit, AMOUNT_PATTERNS[Unit.COUNT])
+    amount = {"type": "integer", "minimum": 0, "maximum": MAX_AMOUNT}
+    return {"anyOf": [amount, {"type": "string", "pattern": pattern}, {"const": UNLIMITED}]}
+
+
+_LimitsInput = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"type": "object", "properties": {name: _limit_schema(info) for name, info in _AMOUNTS.items()}}),
+]
+_FeaturesInput = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"type": "object", "properties": {name: {"type": "boolean"} for name in sorted(_FEATURES)}}),
+]
 
 
 class EntitlementSnapshot(Event):
@@ -31,14 +47,14 @@ class EntitlementSnapshot(Event):
     quota_blocked: frozenset[str] = Field(default_factory=frozenset)
     ended: Flag = False
 
-    @field_validator("limits", mode="before", json_schema_input_type=dict[str, Any])
+    @field_validator("limits", mode="before", json_schema_input_type=_LimitsInput)
     @classmethod
     def _read_limits(cls, value: object) -> object:
         if not isinstance(value, Mapping):
             return value
         return {name: _read_limit(_AMOUNTS[name], limit) for name, limit in value.items() if name in _AMOUNTS}
 
-    @field_validator("features", mode="before", json_schema_input_type=dict[str, Any])
+    @field_validator("features", mode="before", json_schema_input_type=_FeaturesInput)
     @classmethod
     def _keep_known_features(cls, value: object) -> object:
         if not isinstance(value, Mapping):

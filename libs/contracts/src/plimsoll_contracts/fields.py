@@ -29,6 +29,9 @@ _INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9].*")
 _FIRST_YEAR, _LAST_YEAR = 1970, 2999
 
 
+_NameInput = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+
 def _name(value: object) -> object:
     if isinstance(value, str) and not is_name(value):
         raise PydanticCustomError(
@@ -73,7 +76,9 @@ def _in_utc(value: datetime) -> datetime:
     return moved
 
 
-Name = Annotated[str, BeforeValidator(_name), Field(pattern=NAME_PATTERN, max_length=63)]
+Name = Annotated[
+    str, StringConstraints(pattern=NAME_PATTERN), BeforeValidator(_name, json_schema_input_type=_NameInput)
+]
 """A tenant, environment, stack or app."""
 
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
@@ -112,10 +117,10 @@ def parse_limit(dimension: Dimension, value: object) -> LimitValue:
 class Event(BaseModel):
     """Base of what is read from topics of facts: unknown fields are ignored, so producers may move first."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
 
 class Request(BaseModel):
     """Base of what asks for something: an unknown field is refused, since ignoring it would leave it unenforced."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
