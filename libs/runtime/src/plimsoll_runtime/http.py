@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from plimsoll_contracts import codes
+from plimsoll_contracts.api import Problem as ProblemDocument
 from plimsoll_contracts.codes import Code
 
 BODY_BYTES_MAX = 65_536
@@ -37,20 +37,6 @@ class Problem(HTTPException):
         super().__init__(code.status, detail, headers)
         self.code = code
         self.extensions = extensions
-
-
-class ProblemDocument(BaseModel):
-    """RFC 9457 problem details, as the API's documentation shows them."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str = Field(description="urn:plimsoll:problem: and the code")
-    title: str
-    status: int
-    detail: str
-    instance: str = Field(description="urn:request: and the request's id")
-    code: str
-    remedy: str
 
 
 def create_app(
