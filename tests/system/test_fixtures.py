@@ -5,6 +5,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
+
 from plimsoll_devkit.stack.database import Database
 from plimsoll_devkit.stack.private import PrivateStack
 
@@ -64,7 +65,9 @@ async def _query(dsn: str) -> int:
 
 
 @pytest.mark.parametrize("way", ["kill", "stop"])
-async def test_a_private_stack_is_killed_and_started_again_and_keeps_its_data(private_stack: PrivateStack, way: str) -> None:
+async def test_a_private_stack_is_killed_and_started_again_and_keeps_its_data(
+    private_stack: PrivateStack, way: str
+) -> None:
     dsn = private_stack.database.owner_dsn
     connection = await asyncpg.connect(dsn)
     await connection.execute("CREATE SCHEMA s; SET search_path TO s; CREATE TABLE kept AS SELECT 1")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from plimsoll_devkit.stack import kafka, parts, prometheus, services, table
-from plimsoll_devkit.stack.context import LOCAL, Layout, allocate_ports
+from plimsoll_devkit.stack.context import LOCAL, Layout, allocate_ports, read_json
 from plimsoll_devkit.stack.kafka import Kafka
 from plimsoll_devkit.stack.postgres import Postgres
 from plimsoll_devkit.stack.steps import Steps
@@ -13,9 +13,13 @@ from plimsoll_devkit.stack.supervisor import Part
 INFRASTRUCTURE = ("kafka", "postgres", "valkey")
 
 
-def addresses(layout: Layout, names: Sequence[str]) -> dict[str, str]:
-    """`host:port` of each named row that has a port."""
-    ports = allocate_ports(tuple(name for name in names if table.BY_NAME[name].port), layout.ports_file)
+def addresses(layout: Layout, names: Sequence[str], *, running: bool = False) -> dict[str, str]:
+    """`host:port` of each named row that has a port; of a stack that is `running`, as written down."""
+    served = tuple(name for name in names if table.BY_NAME[name].port)
+    if running:
+        known = read_json(layout.ports_file)
+        return {name: f"127.0.0.1:{known[name]}" for name in served}
+    ports = allocate_ports(served, layout.ports_file)
     return {name: f"127.0.0.1:{port}" for name, port in ports.items()}
 
 
@@ -46,11 +50,25 @@ def assemble(layout: Layout, names: Sequence[str], steps: Steps) -> list[Part]:
     return made
 
 
-def set_up(steps: Steps) -> None:
-    """Download and prepare whatever the infrastructure needs, so that a later start is quick."""
-    _kafka(Layout(LOCAL / "set-up"), steps)
-    parts.postgres_bin(steps)
-    parts.valkey_server(steps)
+def set_up(steps: Steps, names: Sequence[str] = (*INFRASTRUCTURE, "prometheus")) -> tuple[str, ...]:
+    """Download and prepare whatever these parts need; returns those that can be had.
+
+    Raises:
+        PartMissingError: one that nothing runs without is missing. Prometheus is left out instead, and that is said.
+    """
+    if "kafka" in names:
+        _kafka(Layout(LOCAL / "set-up"), steps)
+    if "postgres" in names:
+        parts.postgres_bin(steps)
+    if "valkey" in names:
+        parts.valkey_server(steps)
+    if "prometheus" in names:
+        try:
+            parts.prometheus(steps)
+        except parts.PartMissingError as missing:
+            steps.say(f"{missing}\n  going on without it")
+            return tuple(name for name in names if name != "prometheus")
+    return tuple(names)
 
 
 def _kafka(layout: Layout, steps: Steps) -> Kafka:

@@ -8,16 +8,18 @@ from contextlib import ExitStack, contextmanager
 from plimsoll_devkit.stack import health, table
 from plimsoll_devkit.stack.context import is_free
 
+_KAFKA_OUTSIDE = 19092
+
 
 def engine_answers() -> bool:
     """Whether a Docker engine can be used; PLIMSOLL_STACK=local says not to ask."""
     if os.environ.get("PLIMSOLL_STACK") == "local":
         return False
-    import docker  # noqa: PLC0415  a test-only package, and slow to import
+    from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415  slow to import
 
     try:
-        return bool(docker.from_env(timeout=5).ping())
-    except docker.errors.DockerException:
+        return bool(DockerClient(timeout=5).client.ping())
+    except Exception:  # noqa: BLE001  whatever is wrong with it, it is no engine for us
         return False
 
 
@@ -34,9 +36,10 @@ def _container(service: table.Service) -> Iterator[str]:
 
     # Known before the start: a broker tells its clients its own published address.
     port = _free_port()
-    inside = 19092 if service.name == "kafka" else service.port
+    inside = inside_port(service.name)
     values = {**container_values(service), "published_port": str(port)}
-    container = DockerContainer(service.image).with_bind_ports(inside, ("127.0.0.1", port))
+    container = DockerContainer(service.image)
+    container.with_bind_ports(inside, ("127.0.0.1", port))  # type: ignore[arg-type]  # the engine takes (address, port)
     if service.command:
         container = container.with_command(list(table.command(service, values)))
     for name, value in table.environment(service, values).items():
@@ -47,11 +50,16 @@ def _container(service: table.Service) -> Iterator[str]:
         yield endpoint(service.name, address)
 
 
+def inside_port(name: str) -> int:
+    """The port that is published; Kafka has one for its clients outside, beside the one for other containers."""
+    return _KAFKA_OUTSIDE if name == "kafka" else table.BY_NAME[name].port
+
+
 def container_values(service: table.Service) -> Mapping[str, str]:
     """The values of a row's placeholders inside a container."""
     return {
         "bind": "0.0.0.0",  # noqa: S104  inside a container; it is published on loopback
-        "port": "19092" if service.name == "kafka" else str(service.port),
+        "port": str(inside_port(service.name)),
         "internal_port": "9092",
         "controller_port": "9093",
         "kafka": "kafka:9092",

@@ -45,7 +45,7 @@ class Layout:
     @property
     def context_file(self) -> Path:
         """What the CLI reads to find the services."""
-        return self.data / "context.json"
+        return self.data.parent / "context.json"
 
 
 def write_json(path: Path, value: object) -> None:
@@ -108,17 +108,9 @@ def reachable(folder: Path) -> Path:
 
     PostgreSQL refuses to run as root, and `nobody` cannot enter a checkout below a private folder such as /root.
     """
-    if os.geteuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in folder.absolute().parents if parent.exists()):
+    if os.geteuid() != 0 or all(
+        parent.stat().st_mode & 0o001 for parent in folder.absolute().parents if parent.exists()
+    ):
         return folder
     name = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:12]
     return Path("/var/tmp") / f"plimsoll-{name}"  # noqa: S108  its name is not guessed by others: root owns it
-
-
-def find_context() -> Path | None:
-    """The context file the CLI would use, or None."""
-    if named := os.environ.get("PLIMSOLL_CONTEXT"):
-        return Path(named)
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        if (candidate := folder / ".local" / "context.json").is_file():
-            return candidate
-    return None

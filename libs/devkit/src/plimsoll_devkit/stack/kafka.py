@@ -17,7 +17,13 @@ from plimsoll_devkit.stack.process import Launch, spawn, stop, tail
 from plimsoll_devkit.stack.steps import Steps
 
 _HOME = ROOT / "deploy" / "local" / "kafka"
-_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+_JVM = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.awt.headless=true",
+    "-Xlog:cds=off",
+    "-Xlog:cds+dynamic=off",
+)
 _MEGABYTE = 1_000_000
 
 
@@ -97,7 +103,8 @@ def fetch_jars(shared: Path, steps: Steps) -> tuple[Path, ...]:
         PartMissingError: Maven is needed and cannot be had.
         RuntimeError: Maven failed, or a jar is not the one we know.
     """
-    listed = dict(reversed(line.split()) for line in (_HOME / "sha512sums.txt").read_text().splitlines())
+    lines = (_HOME / "sha512sums.txt").read_text().splitlines()
+    listed = {name: digest for digest, name in (line.split() for line in lines)}
     libs, done = shared / "kafka" / "libs", shared / "kafka" / "verified"
     wanted = hashlib.sha256((_HOME / "sha512sums.txt").read_bytes()).hexdigest()
     with locked(shared / "kafka.lock"):
@@ -184,4 +191,3 @@ def addresses(layout: Layout) -> dict[str, str]:
         "controller_port": str(ports["kafka-controller"]),
         "kafka": f"127.0.0.1:{ports['kafka-internal']}",
     }
-

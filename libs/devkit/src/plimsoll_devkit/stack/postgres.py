@@ -57,7 +57,15 @@ class Postgres:
         self.data.chmod(0o700)
         argv = (str(self.bin / "initdb"), "--pgdata", str(self.data), "--username", self.settings["POSTGRES_USER"])
         # Without a sync: an empty cluster lost with the machine is made again.
-        options = ("--auth", self.settings["POSTGRES_HOST_AUTH_METHOD"], "--encoding", "UTF8", "--locale", "C", "--no-sync")
+        options = (
+            "--auth",
+            self.settings["POSTGRES_HOST_AUTH_METHOD"],
+            "--encoding",
+            "UTF8",
+            "--locale",
+            "C",
+            "--no-sync",
+        )
         log = self.layout.logs / "postgres.log"
         if code := await (await spawn(Launch(argv + options, user=_user()), log)).wait():
             raise RuntimeError(f"making the database cluster failed with code {code}:\n{tail(log)}")

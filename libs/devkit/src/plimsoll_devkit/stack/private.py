@@ -1,18 +1,17 @@
 """How do tests drive a stack of their own from synchronous code?"""
 
 import asyncio
-import os
 import shutil
-import signal
 import tempfile
 import threading
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from plimsoll_devkit import faults
 from plimsoll_devkit.stack import assembly, table
 from plimsoll_devkit.stack.containers import endpoint
-from plimsoll_devkit.stack.context import Layout, read_json
+from plimsoll_devkit.stack.context import Layout
 from plimsoll_devkit.stack.database import Database, on_server
 from plimsoll_devkit.stack.steps import Steps
 from plimsoll_devkit.stack.supervisor import Supervisor
@@ -43,16 +42,17 @@ class LoopThread:
 class PrivateStack:
     """Local processes in a temporary folder, used as a context manager; all synchronous.
 
+    With `restart` a part that ends by itself is started again, as in the stack of `make up`.
     `kill` is a crash (SIGKILL), `stop` a clean end, `freeze` a pause (SIGSTOP); `start` and `thaw` undo them.
     """
 
-    def __init__(self, names: Sequence[str] = assembly.INFRASTRUCTURE) -> None:
+    def __init__(self, names: Sequence[str] = assembly.INFRASTRUCTURE, *, restart: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="plimsoll-"))
         self.folder.chmod(0o755)  # the database runs as another user when we are root
         self._layout = Layout(self.folder)
         self._thread = LoopThread()
         parts = assembly.assemble(self._layout, names, Steps())
-        self._supervisor = Supervisor(parts, self._layout.logs, restart=False)
+        self._supervisor = Supervisor(parts, self._layout.logs, restart=restart)
 
     def __enter__(self) -> Self:
         try:
@@ -75,7 +75,7 @@ class PrivateStack:
 
     def address(self, name: str) -> str:
         """What a client connects with: `host:port`, for the database the superuser's connection."""
-        return endpoint(name, f"127.0.0.1:{read_json(self._layout.ports_file)[name]}")
+        return endpoint(name, assembly.addresses(self._layout, [name], running=True)[name])
 
     @property
     def kafka_bootstrap(self) -> str:
@@ -115,11 +115,11 @@ class PrivateStack:
 
     def freeze(self, name: str) -> None:
         """Pause a part, its children included."""
-        os.killpg(self.pid(name), signal.SIGSTOP)
+        faults.freeze(self.pid(name))
 
     def thaw(self, name: str) -> None:
         """Let a paused part go on."""
-        os.killpg(self.pid(name), signal.SIGCONT)
+        faults.thaw(self.pid(name))
 
     def log(self, name: str) -> Path:
         """The output of a part."""

@@ -100,6 +100,22 @@ def signal_group(pid: int, number: signal.Signals) -> None:
         return
 
 
+def descendants(pid: int) -> list[int]:
+    """Every living child of `pid`, and theirs."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+            parents.setdefault(parent, []).append(int(entry.name))
+    found = list(parents.get(pid, []))
+    for child in found:
+        found += parents.get(child, [])
+    return found
+
+
 def group_of(user: str) -> int:
     """The primary group id of `user`."""
     import pwd  # noqa: PLC0415  Linux only, and only where a user is switched

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from plimsoll_devkit.stack.health import NotReadyError, wait
-from plimsoll_devkit.stack.process import Launch, spawn, start_time, stop, tail
+from plimsoll_devkit.stack.process import Launch, descendants, spawn, start_time, stop, tail
 
 Phase = Literal["waiting", "starting", "ready", "done", "stopped", "failed", "restarting"]
 _FIRST_BACKOFF, _LONGEST_BACKOFF, _STEADY = 0.2, 10.0, 30.0
@@ -106,8 +106,12 @@ class Supervisor:
         running = self._running[name]
         self._forget_keeper(running)
         if running.process is not None and running.process.returncode is None:
+            offspring = descendants(running.process.pid)
             os.kill(running.process.pid, signal.SIGKILL)
             await running.process.wait()
+            # A database's backends outlive its crashed parent by a moment, and it cannot start before they are gone.
+            while any(start_time(pid) for pid in offspring):
+                await asyncio.sleep(_FIRST_BACKOFF / 10)
         self._turn(running, "stopped")
 
     async def stop(self) -> None:

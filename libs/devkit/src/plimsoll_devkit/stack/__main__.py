@@ -1,0 +1,153 @@
+"""The local stack from the command line: `python -m plimsoll_devkit.stack up`."""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from plimsoll_devkit.stack import assembly, compose, daemon, table
+from plimsoll_devkit.stack.context import LOCAL, ROOT, Layout, reachable, read_json
+from plimsoll_devkit.stack.parts import PartMissingError
+from plimsoll_devkit.stack.process import tail
+from plimsoll_devkit.stack.steps import Steps
+
+_ALL = tuple(service.name for service in table.SERVICES)
+_STALE = "compose.yaml is stale: make docs"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    asked = _parser().parse_args(arguments)
+    layout = Layout(asked.data.absolute())
+    try:
+        match asked.command:
+            case "set-up":
+                assembly.set_up(Steps())
+            case "up":
+                return _up(layout, asked.only)
+            case "supervise":
+                return asyncio.run(daemon.supervise(layout, asked.only))
+            case "down":
+                print("stopped; its data stays" if daemon.end(layout) else "nothing is running")
+            case "status":
+                return _status(layout)
+            case "logs":
+                _logs(layout, asked.only, follow=asked.follow, lines=asked.lines)
+            case "reset":
+                _reset(layout)
+            case "compose":
+                return _compose(write=asked.write, check=asked.check)
+    except PartMissingError as missing:
+        print(missing, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m plimsoll_devkit.stack", description=__doc__)
+    parser.add_argument("--data", type=Path, default=LOCAL / "stack", help="the folder of this stack")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("set-up", help="download what is missing")
+    for name, what in (("up", "start and leave running"), ("supervise", "start and stay"), ("logs", "show output")):
+        command = commands.add_parser(name, help=what)
+        command.add_argument("--only", type=_names, default=_ALL, help="names of parts, comma-separated")
+        if name == "logs":
+            command.add_argument("--follow", action="store_true")
+            command.add_argument("--lines", type=int, default=20)
+    for name, what in (("down", "stop"), ("status", "what runs"), ("reset", "stop, and throw the data away")):
+        commands.add_parser(name, help=what)
+    command = commands.add_parser("compose", help="compose.yaml from the table")
+    command.add_argument("--write", action="store_true")
+    command.add_argument("--check", action="store_true")
+    return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name for name in text.split(",") if name)
+    if unknown := sorted(set(names) - set(_ALL)):
+        raise argparse.ArgumentTypeError(f"no such part: {', '.join(unknown)}; there are {', '.join(_ALL)}")
+    # In the table's order, whatever order they were named in.
+    return tuple(name for name in _ALL if name in names)
+
+
+def _up(layout: Layout, names: tuple[str, ...]) -> int:
+    steps = Steps()
+    if daemon.running(layout) is None:
+        names = assembly.set_up(steps, names)
+        process = daemon.launch(layout, names)
+        if failure := daemon.wait_until_ready(layout, process, steps):
+            print(f"\n{failure}", file=sys.stderr)
+            return 1
+        steps.say(f"  {steps.elapsed:5.1f} s  all ready")
+    print()
+    for name, address in read_json(layout.context_file).items():
+        print(f"  {name:<11}{address}")
+    print("\nnext: .venv/bin/plimsoll quota status acme\n      make status | logs | down")
+    return 0
+
+
+def _status(layout: Layout) -> int:
+    if daemon.running(layout) is None:
+        print("nothing is running; start it with: make up")
+        return 1
+    parts = read_json(layout.state_file).get("parts")
+    ports = read_json(layout.ports_file)
+    good = True
+    print(f"{'part':<16}{'state':<12}{'pid':>8}  {'address':<18}{'restarts':>8}  what it is for")
+    for name, one in (parts if isinstance(parts, dict) else {}).items():
+        address = f"127.0.0.1:{ports[name]}" if name in ports else ""
+        good = good and one["phase"] in ("ready", "done")
+        what = table.BY_NAME[name].purpose
+        print(f"{name:<16}{one['phase']:<12}{one['pid'] or '':>8}  {address:<18}{one['restarts']:>8}  {what}")
+    return 0 if good else 1
+
+
+def _logs(layout: Layout, names: tuple[str, ...], *, follow: bool, lines: int) -> None:
+    files = {name: layout.logs / f"{name}.log" for name in (*names, "supervisor")}
+    files = {name: file for name, file in files.items() if file.exists()}
+    ends = {name: file.stat().st_size for name, file in files.items()}
+    for name, file in files.items():
+        _prefixed(name, tail(file, lines))
+    while follow:
+        for name, file in files.items():
+            size = file.stat().st_size
+            if size > ends[name]:
+                with file.open(errors="replace") as handle:
+                    handle.seek(ends[name])
+                    _prefixed(name, handle.read().rstrip("\n"))
+            ends[name] = size
+        time.sleep(0.3)
+
+
+def _prefixed(name: str, text: str) -> None:
+    for line in text.splitlines():
+        print(f"{name:<15}| {line}", flush=True)
+
+
+def _reset(layout: Layout) -> None:
+    daemon.end(layout)
+    for folder in (layout.data, reachable(layout.data / "postgres")):
+        shutil.rmtree(folder, ignore_errors=True)
+    print("its data is gone; downloads stay")
+
+
+def _compose(*, write: bool, check: bool) -> int:
+    made, file = compose.render(), ROOT / "compose.yaml"
+    if check:
+        stale = not file.exists() or file.read_text() != made
+        print(_STALE if stale else "compose.yaml is up to date")
+        return int(stale)
+    if write:
+        file.write_text(made)
+    else:
+        print(made, end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
