@@ -4,7 +4,7 @@ import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field, RootModel, TypeAdapter, ValidationError, model_validator
+from pydantic import ConfigDict, Field, RootModel, TypeAdapter, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from plimsoll_contracts.codes import (
@@ -18,6 +18,7 @@ from plimsoll_contracts.codes import (
 )
 from plimsoll_contracts.dimensions import Basis, Dimension
 from plimsoll_contracts.fields import (
+    NO_ROLL_UP,
     Bytes,
     Count,
     Event,
@@ -103,6 +104,8 @@ class _Request(Request):
 
 
 class _Placed(_Request):
+    model_config = ConfigDict(json_schema_extra=NO_ROLL_UP)
+
     environment: Name | None = None
     stack: Name | None = None
     deployment: Id

@@ -11,7 +11,9 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     StringConstraints,
+    WithJsonSchema,
 )
 from pydantic_core import PydanticCustomError
 
@@ -25,7 +27,13 @@ ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 TEXT_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]+$"
 """One line of any script. No control characters: PostgreSQL refuses NUL, and terminals obey the others."""
 
-_INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9].*")
+INSTANT_PATTERN = (
+    r"^(19[7-9][0-9]|2[0-9]{3})-[0-9]{2}-[0-9]{2}"
+    r"T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
+)
+"""RFC 3339 with seconds and an offset."""
+
+_INSTANT = re.compile(INSTANT_PATTERN)
 _FIRST_YEAR, _LAST_YEAR = 1970, 2999
 
 
@@ -87,7 +95,12 @@ Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=TEXT_PATTERN)]
 """Words of a person: who, why."""
 
-Instant = Annotated[AwareDatetime, BeforeValidator(_instant_is_text), AfterValidator(_in_utc)]
+Instant = Annotated[
+    AwareDatetime,
+    BeforeValidator(_instant_is_text),
+    AfterValidator(_in_utc),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": INSTANT_PATTERN}),
+]
 """A moment, written with its offset from UTC and read into UTC."""
 
 Flag = Annotated[bool, Field(strict=True)]
@@ -112,6 +125,13 @@ def parse_limit(dimension: Dimension, value: object) -> LimitValue:
         QuantityError: it is neither.
     """
     return UNLIMITED if value == UNLIMITED else parse(unit_of(dimension), value)
+
+
+NO_ROLL_UP: dict[str, JsonValue] = {
+    "if": {"properties": {"stack": {"type": "string"}}, "required": ["stack"]},
+    "then": {"properties": {"environment": {"type": "string"}}, "required": ["environment"]},
+}
+"""Tells readers of the published schemas that a stack is named together with its environment."""
 
 
 class Event(BaseModel):

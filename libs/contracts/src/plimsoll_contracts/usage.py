@@ -1,17 +1,23 @@
 """What is known to run: a settle told as an event by the deployment's owner."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from plimsoll_contracts.codes import SCOPE_IS_ROLLUP
 from plimsoll_contracts.dimensions import REGISTRY
 from plimsoll_contracts.enforcement import Footprint
-from plimsoll_contracts.fields import Bytes, Count, Event, Id, Millicores, Name, Revision
+from plimsoll_contracts.fields import NO_ROLL_UP, Bytes, Count, Event, Id, Millicores, Name, Revision
 from plimsoll_contracts.quantities import MAX_AMOUNT
 from plimsoll_contracts.scopes import Scope
+
+_Change = Annotated[int, Field(strict=True, ge=-MAX_AMOUNT, le=MAX_AMOUNT)]
+_CHANGE_SCHEMA = {"type": "integer", "minimum": -MAX_AMOUNT, "maximum": MAX_AMOUNT}
+_DeltaInput = Annotated[
+    dict[str, Any], WithJsonSchema({"type": "object", "properties": dict.fromkeys(REGISTRY, _CHANGE_SCHEMA)})
+]
 
 
 class FootprintFact(Event):
@@ -34,6 +40,8 @@ class UsageDelta(Event):
     so a delta and a commit of one deployment cannot count twice.
     """
 
+    model_config = ConfigDict(json_schema_extra=NO_ROLL_UP)
+
     tenant: Name
     environment: Name | None = None
     stack: Name | None = None
@@ -41,9 +49,9 @@ class UsageDelta(Event):
     deployment: Id
     revision: Revision
     after: FootprintFact | None
-    delta: Mapping[str, Annotated[int, Field(strict=True, ge=-MAX_AMOUNT, le=MAX_AMOUNT)]] = Field(default_factory=dict)
+    delta: Mapping[str, _Change] = Field(default_factory=dict)
 
-    @field_validator("delta", mode="before")
+    @field_validator("delta", mode="before", json_schema_input_type=_DeltaInput)
     @classmethod
     def _keep_known_dimensions(cls, value: object) -> object:
         if not isinstance(value, Mapping):

@@ -1,0 +1,36 @@
+"""Which golden bytes are there: one file per message type, or several with a word behind the type."""
+
+import json
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from plimsoll_contracts.envelope import Headers
+from plimsoll_contracts.export import messages_of
+from plimsoll_contracts.topics import CATALOGUE
+
+HERE = Path(__file__).parent
+MODELS: dict[str, type[BaseModel]] = {kind: model for kind, model, _ in messages_of(CATALOGUE)}
+
+
+def bodies(folder: str) -> list[Path]:
+    return sorted(path for path in (HERE / folder).glob("*.json") if not path.name.endswith(".headers.json"))
+
+
+def kind_of(path: Path) -> str:
+    """Return the ``ce_type`` in a file's name: the name itself, or the name less its last word."""
+    return path.stem if path.stem in MODELS else path.stem.rpartition(".")[0]
+
+
+def headers_of(kind: str) -> Headers:
+    pairs = json.loads((HERE / "golden" / f"{kind}.headers.json").read_text(encoding="utf-8"))
+    return [(name, value.encode()) for name, value in pairs]
+
+
+GOLDEN = bodies("golden")
+ACCEPTED = bodies("accepted")
+EVERY_BODY = GOLDEN + ACCEPTED
+
+
+def name_of(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
