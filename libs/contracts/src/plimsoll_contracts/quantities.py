@@ -24,12 +24,24 @@ AMOUNT_PATTERNS = {
 """The same grammar for readers of the published schemas."""
 
 
+_MAX_SHOWN_BITS = 128
+
+
+def _shown(value: object) -> str:
+    """Name what was written, but never much of it: Python refuses to print integers of thousands of digits."""
+    if isinstance(value, str):
+        return repr(value[:60])
+    if isinstance(value, int) and value.bit_length() <= _MAX_SHOWN_BITS:
+        return repr(value)
+    return f"a value of type {type(value).__name__}"
+
+
 class QuantityError(ValueError):
     """An amount is written in a way its unit does not have, is negative, or is too large."""
 
     def __init__(self, unit: Unit, text: object, why: str) -> None:
         """Keep the unit, so that the edge can choose the code of the error."""
-        super().__init__(f"{repr(text)[:80]} is not an amount of {unit}: {why}")
+        super().__init__(f"{_shown(text)} is not an amount of {unit}: {why}")
         self.unit = unit
 
 
