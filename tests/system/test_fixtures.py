@@ -80,7 +80,7 @@ async def test_a_private_stack_is_killed_and_started_again_and_keeps_its_data(
         getattr(private_stack, way)(part)
         with pytest.raises(LookupError):
             private_stack.pid(part)
-    with pytest.raises(OSError):
+    with pytest.raises(ConnectionRefusedError):
         await asyncpg.connect(dsn)
     private_stack.start("postgres")
     private_stack.start("kafka")

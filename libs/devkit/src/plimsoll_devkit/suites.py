@@ -138,11 +138,11 @@ def _run_within(argv: list[str], seconds: float) -> int:
 def summary(outcomes: Sequence[Outcome], forgotten: Sequence[str]) -> str:
     """The table of suites, and a plain last line with the sums."""
     lines = ["", f"{'suite':<13}{'minutes':>8}{'budget':>8}{'passed':>8}{'failed':>8}{'skipped':>9}"]
-    for one in outcomes:
-        lines.append(
-            f"{one.suite.name:<13}{one.seconds / 60:>8.2f}{one.suite.minutes:>8.1f}"
-            f"{one.passed:>8}{one.failed:>8}{one.skipped:>9}  {one.remark}".rstrip()
-        )
+    lines += [
+        f"{one.suite.name:<13}{one.seconds / 60:>8.2f}{one.suite.minutes:>8.1f}"
+        f"{one.passed:>8}{one.failed:>8}{one.skipped:>9}  {one.remark}".rstrip()
+        for one in outcomes
+    ]
     minutes = sum(one.seconds for one in outcomes) / 60
     budget = sum(one.suite.minutes for one in outcomes)
     lines.append(f"{'all':<13}{minutes:>8.2f}{budget:>8.1f}")

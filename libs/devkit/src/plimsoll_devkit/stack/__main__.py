@@ -5,11 +5,11 @@ import asyncio
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from plimsoll_devkit.stack import assembly, compose, daemon, table
-from plimsoll_devkit.stack.context import LOCAL, ROOT, Layout, reachable, read_json
+from plimsoll_devkit.stack import assembly, compose, daemon, engine, table
+from plimsoll_devkit.stack.context import LOCAL, ROOT, Layout, reachable, read_json, write_json
 from plimsoll_devkit.stack.parts import PartMissingError
 from plimsoll_devkit.stack.process import tail
 from plimsoll_devkit.stack.steps import Steps
@@ -21,31 +21,13 @@ _STALE = "compose.yaml is stale: make docs"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     asked = _parser().parse_args(arguments)
-    layout = Layout(asked.data.absolute())
     try:
-        match asked.command:
-            case "set-up":
-                assembly.set_up(Steps())
-            case "up":
-                return _up(layout, asked.only)
-            case "supervise":
-                return asyncio.run(daemon.supervise(layout, asked.only))
-            case "down":
-                print("stopped; its data stays" if daemon.end(layout) else "nothing is running")
-            case "status":
-                return _status(layout)
-            case "logs":
-                _logs(layout, asked.only, follow=asked.follow, lines=asked.lines)
-            case "reset":
-                _reset(layout)
-            case "compose":
-                return _compose(write=asked.write, check=asked.check)
+        return _COMMANDS[asked.command](Layout(asked.data.absolute()), asked)
     except PartMissingError as missing:
         print(missing, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,10 +57,23 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name for name in _ALL if name in names)
 
 
-def _up(layout: Layout, names: tuple[str, ...]) -> int:
+def _set_up(_layout: Layout, _asked: argparse.Namespace) -> int:
+    assembly.set_up(Steps())
+    return 0
+
+
+def _supervise(layout: Layout, asked: argparse.Namespace) -> int:
+    return asyncio.run(daemon.supervise(layout, asked.only))
+
+
+def _up(layout: Layout, asked: argparse.Namespace) -> int:
     steps = Steps()
-    if daemon.running(layout) is None:
-        names = assembly.set_up(steps, names)
+    if engine.chosen(layout):
+        if code := engine.up(layout, asked.only):
+            return code
+        write_json(layout.context_file, daemon.context(layout, asked.only))
+    elif daemon.running(layout) is None:
+        names = assembly.set_up(steps, asked.only)
         process = daemon.launch(layout, names)
         if failure := daemon.wait_until_ready(layout, process, steps):
             print(f"\n{failure}", file=sys.stderr)
@@ -91,7 +86,16 @@ def _up(layout: Layout, names: tuple[str, ...]) -> int:
     return 0
 
 
-def _status(layout: Layout) -> int:
+def _down(layout: Layout, _asked: argparse.Namespace) -> int:
+    if engine.chosen(layout):
+        return engine.down(layout)
+    print("stopped; its data stays" if daemon.end(layout) else "nothing is running")
+    return 0
+
+
+def _status(layout: Layout, _asked: argparse.Namespace) -> int:
+    if engine.chosen(layout):
+        return engine.compose(layout, "ps")
     if daemon.running(layout) is None:
         print("nothing is running; start it with: make up")
         return 1
@@ -107,13 +111,17 @@ def _status(layout: Layout) -> int:
     return 0 if good else 1
 
 
-def _logs(layout: Layout, names: tuple[str, ...], *, follow: bool, lines: int) -> None:
-    files = {name: layout.logs / f"{name}.log" for name in (*names, "supervisor")}
+def _logs(layout: Layout, asked: argparse.Namespace) -> int:
+    if engine.chosen(layout):
+        return engine.compose(
+            layout, "logs", f"--tail={asked.lines}", *(["--follow"] if asked.follow else []), *asked.only
+        )
+    files = {name: layout.logs / f"{name}.log" for name in (*asked.only, "supervisor")}
     files = {name: file for name, file in files.items() if file.exists()}
     ends = {name: file.stat().st_size for name, file in files.items()}
     for name, file in files.items():
-        _prefixed(name, tail(file, lines))
-    while follow:
+        _prefixed(name, tail(file, asked.lines))
+    while asked.follow:
         for name, file in files.items():
             size = file.stat().st_size
             if size > ends[name]:
@@ -122,6 +130,7 @@ def _logs(layout: Layout, names: tuple[str, ...], *, follow: bool, lines: int) -
                     _prefixed(name, handle.read().rstrip("\n"))
             ends[name] = size
         time.sleep(0.3)
+    return 0
 
 
 def _prefixed(name: str, text: str) -> None:
@@ -129,24 +138,39 @@ def _prefixed(name: str, text: str) -> None:
         print(f"{name:<15}| {line}", flush=True)
 
 
-def _reset(layout: Layout) -> None:
+def _reset(layout: Layout, _asked: argparse.Namespace) -> int:
+    if engine.chosen(layout):
+        engine.down(layout, volumes=True)
     daemon.end(layout)
     for folder in (layout.data, reachable(layout.data / "postgres")):
         shutil.rmtree(folder, ignore_errors=True)
     print("its data is gone; downloads stay")
+    return 0
 
 
-def _compose(*, write: bool, check: bool) -> int:
+def _compose(_layout: Layout, asked: argparse.Namespace) -> int:
     made, file = compose.render(), ROOT / "compose.yaml"
-    if check:
+    if asked.check:
         stale = not file.exists() or file.read_text() != made
         print(_STALE if stale else "compose.yaml is up to date")
         return int(stale)
-    if write:
+    if asked.write:
         file.write_text(made)
     else:
         print(made, end="")
     return 0
+
+
+_COMMANDS: Mapping[str, Callable[[Layout, argparse.Namespace], int]] = {
+    "set-up": _set_up,
+    "up": _up,
+    "supervise": _supervise,
+    "down": _down,
+    "status": _status,
+    "logs": _logs,
+    "reset": _reset,
+    "compose": _compose,
+}
 
 
 if __name__ == "__main__":

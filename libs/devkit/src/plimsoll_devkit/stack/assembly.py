@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from plimsoll_devkit.stack import kafka, parts, prometheus, services, table
+from plimsoll_devkit.stack import containers, external, kafka, parts, prometheus, services, table
 from plimsoll_devkit.stack.context import LOCAL, Layout, allocate_ports, read_json
 from plimsoll_devkit.stack.kafka import Kafka
 from plimsoll_devkit.stack.postgres import Postgres
@@ -15,27 +15,35 @@ INFRASTRUCTURE = ("kafka", "postgres", "valkey")
 
 def addresses(layout: Layout, names: Sequence[str], *, running: bool = False) -> dict[str, str]:
     """`host:port` of each named row that has a port; of a stack that is `running`, as written down."""
-    served = tuple(name for name in names if table.BY_NAME[name].port)
-    if running:
-        known = read_json(layout.ports_file)
-        return {name: f"127.0.0.1:{known[name]}" for name in served}
-    ports = allocate_ports(served, layout.ports_file)
-    return {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+    elsewhere = {name: found for name in names if (found := external.address(name))}
+    served = tuple(name for name in names if table.BY_NAME[name].port and name not in elsewhere)
+    ports = read_json(layout.ports_file) if running else allocate_ports(served, layout.ports_file)
+    return {name: f"127.0.0.1:{ports[name]}" for name in served} | elsewhere
 
 
-def assemble(layout: Layout, names: Sequence[str], steps: Steps) -> list[Part]:
+def endpoint(layout: Layout, name: str) -> str:
+    """What a client of a running part connects with: `host:port`, for the database the superuser's connection."""
+    return external.endpoint(name) or containers.endpoint(name, addresses(layout, [name], running=True)[name])
+
+
+def assemble(layout: Layout, names: Sequence[str], steps: Steps, alerts_faster: int = 1) -> list[Part]:
     """The named rows of the table as local processes; downloads what is missing.
+
+    `alerts_faster` divides the durations in alert rules, so that a demo sees one fire.
 
     Raises:
         PartMissingError: a program is missing and cannot be installed from here.
     """
     found = addresses(layout, names)
     known = {"bind": "127.0.0.1", **found}
-    if "kafka" in names:
+    if "kafka" in names and not external.address("kafka"):
         known |= {"kafka": kafka.addresses(layout)["kafka"]}
     made: list[Part] = []
     for name in names:
         values = {**known, "port": found.get(name, "").rpartition(":")[2]}
+        if where := external.endpoint(name):
+            made.append(external.External(name, where))
+            continue
         match name:
             case "kafka":
                 made.append(_kafka(layout, steps))
@@ -44,7 +52,7 @@ def assemble(layout: Layout, names: Sequence[str], steps: Steps) -> list[Part]:
             case "valkey":
                 made.append(services.valkey(parts.valkey_server(steps), values))
             case "prometheus":
-                made.append(prometheus.part(layout, parts.prometheus(steps), values))
+                made.append(prometheus.part(layout, parts.prometheus(steps), values, alerts_faster))
             case _:
                 made.append(services.own(name, values))
     return made
@@ -56,13 +64,14 @@ def set_up(steps: Steps, names: Sequence[str] = (*INFRASTRUCTURE, "prometheus"))
     Raises:
         PartMissingError: one that nothing runs without is missing. Prometheus is left out instead, and that is said.
     """
-    if "kafka" in names:
+    wanted = [name for name in names if not external.endpoint(name)]
+    if "kafka" in wanted:
         _kafka(Layout(LOCAL / "set-up"), steps)
-    if "postgres" in names:
+    if "postgres" in wanted:
         parts.postgres_bin(steps)
-    if "valkey" in names:
+    if "valkey" in wanted:
         parts.valkey_server(steps)
-    if "prometheus" in names:
+    if "prometheus" in wanted:
         try:
             parts.prometheus(steps)
         except parts.PartMissingError as missing:

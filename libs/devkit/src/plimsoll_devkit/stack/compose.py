@@ -1,5 +1,6 @@
 """What does the table of services look like to Docker Compose?"""
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -13,46 +14,57 @@ _HEAD = """\
 # Everything is published on loopback only.
 """
 _ROLES = "./deploy/local/postgres/roles.sql:/docker-entrypoint-initdb.d/roles.sql:ro"
+_FIRST_PORT = 20_000
+_RULES = "./deploy/monitoring:/etc/prometheus/rules:ro"
+_PROMETHEUS_CONFIG = {"source": "prometheus", "target": "/etc/prometheus/prometheus.yaml"}
 _KAFKA_TEST = "/opt/kafka/bin/kafka-consumer-groups.sh --bootstrap-server kafka:9092 --list"
 
 
 def render() -> str:
     """The text of compose.yaml."""
     services = {service.name: _service(service) for service in table.SERVICES}
-    volumes = {service.name: {} for service in table.SERVICES if service.volume}
+    volumes: dict[str, Any] = {service.name: {} for service in table.SERVICES if service.volume}
     document = {"name": "plimsoll", "services": services, "volumes": volumes, "configs": _configs()}
     return _HEAD + yaml.safe_dump(document, sort_keys=False, width=120)
 
 
+def port_variable(name: str) -> str:
+    """The variable that names a service's port on this machine."""
+    return f"PLIMSOLL_PORT_{name.upper().replace('-', '_')}"
+
+
+def published_port(name: str) -> str:
+    """The port on this machine: `make up` passes a free one, Compose alone uses the one written here."""
+    return f"${{{port_variable(name)}:-{_FIRST_PORT + inside_port(name)}}}"
+
+
 def _service(service: table.Service) -> dict[str, Any]:
     port = inside_port(service.name)
-    values = {**container_values(service), "published_port": str(port)}
-    row: dict[str, Any] = {"image": service.image}
-    if service.image == table.OWN_IMAGE:
-        row["build"] = "."
-    if service.command:
-        row["command"] = list(table.command(service, values))
-    if service.name == "prometheus":
-        # The image's entry point is the program itself.
-        row["command"] = row["command"][1:]
-        row["configs"] = [{"source": "prometheus", "target": "/etc/prometheus/prometheus.yaml"}]
-    if service.environment:
-        row["environment"] = table.environment(service, values)
-    if service.port:
-        row["ports"] = [f"127.0.0.1:{port}:{port}"]
-    mounts = [f"{service.name}:{service.volume}"] if service.volume else []
-    if service.name == "postgres":
-        mounts.append(_ROLES)
-    if service.name == "prometheus":
-        mounts.append("./deploy/monitoring:/etc/prometheus/rules:ro")
-    if mounts:
-        row["volumes"] = mounts
-    if service.health:
-        row["healthcheck"] = healthcheck(service, port)
-    if service.after:
-        row["depends_on"] = {name: {"condition": _condition(name)} for name in service.after}
-    row["restart"] = "no" if service.kind == "job" else "unless-stopped"
-    return row
+    values = {**container_values(service), "published_port": published_port(service.name)}
+    row: dict[str, Any] = {
+        "image": service.image,
+        "build": "." if service.image == table.OWN_IMAGE else None,
+        "command": _command(service, values),
+        "environment": table.environment(service, values),
+        "ports": [f"127.0.0.1:{published_port(service.name)}:{port}"] if service.port else None,
+        "volumes": _mounts(service),
+        "configs": [_PROMETHEUS_CONFIG] if service.name == "prometheus" else None,
+        "healthcheck": healthcheck(service, port) if service.health else None,
+        "depends_on": {name: {"condition": _condition(name)} for name in service.after},
+        "restart": "no" if service.kind == "job" else "unless-stopped",
+    }
+    return {key: value for key, value in row.items() if value}
+
+
+def _command(service: table.Service, values: Mapping[str, str]) -> list[str]:
+    words = list(table.command(service, values))
+    # This image's entry point is the program itself.
+    return words[1:] if service.name == "prometheus" else words
+
+
+def _mounts(service: table.Service) -> list[str]:
+    own = [f"{service.name}:{service.volume}"] if service.volume else []
+    return own + {"postgres": [_ROLES], "prometheus": [_RULES]}.get(service.name, [])
 
 
 def healthcheck(service: table.Service, port: int) -> dict[str, Any]:
@@ -72,8 +84,9 @@ def healthcheck(service: table.Service, port: int) -> dict[str, Any]:
             test = ["CMD", "wget", "-q", "-O", "/dev/null", f"http://127.0.0.1:{port}{path}"]
         case _:
             raise ValueError(f"{service.name} has no health check")
-    seconds = service.health.seconds
-    return {"test": test, "interval": "1s", "timeout": "5s", "start_period": f"{seconds}s", "retries": 10}
+    # Often while it starts, seldom later: Kafka's check starts a Java of its own.
+    often = {"start_period": f"{service.health.seconds}s", "start_interval": "1s"}
+    return {"test": test, "interval": "10s", "timeout": "10s", "retries": 3, **often}
 
 
 def _condition(name: str) -> str:

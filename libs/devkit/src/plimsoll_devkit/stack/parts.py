@@ -46,8 +46,11 @@ def wheel(name: str, steps: Steps) -> Path:
         shutil.rmtree(draft, ignore_errors=True)
         draft.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(  # noqa: S603
-            [_uv(), "pip", "install", "--quiet", "--python", sys.executable, "--target", str(draft)]
-            + ["--no-deps", "--require-hashes", "--requirement", str(requirements)],
+            [
+                *(_uv(), "pip", "install", "--python", sys.executable, "--target", str(draft)),
+                # The pin and its checksums, and nothing it would bring along.
+                *("--no-deps", "--require-hashes", "--requirement", str(requirements)),
+            ],
             check=True,
         )
         draft.rename(target)

@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 
 from plimsoll_devkit import faults
 from plimsoll_devkit.stack import assembly, table
-from plimsoll_devkit.stack.containers import endpoint
 from plimsoll_devkit.stack.context import Layout
 from plimsoll_devkit.stack.database import Database, on_server
 from plimsoll_devkit.stack.steps import Steps
@@ -46,12 +45,14 @@ class PrivateStack:
     `kill` is a crash (SIGKILL), `stop` a clean end, `freeze` a pause (SIGSTOP); `start` and `thaw` undo them.
     """
 
-    def __init__(self, names: Sequence[str] = assembly.INFRASTRUCTURE, *, restart: bool = False) -> None:
+    def __init__(
+        self, names: Sequence[str] = assembly.INFRASTRUCTURE, *, restart: bool = False, alerts_faster: int = 1
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="plimsoll-"))
         self.folder.chmod(0o755)  # the database runs as another user when we are root
         self._layout = Layout(self.folder)
         self._thread = LoopThread()
-        parts = assembly.assemble(self._layout, names, Steps())
+        parts = assembly.assemble(self._layout, names, Steps(), alerts_faster)
         self._supervisor = Supervisor(parts, self._layout.logs, restart=restart)
 
     def __enter__(self) -> Self:
@@ -75,7 +76,7 @@ class PrivateStack:
 
     def address(self, name: str) -> str:
         """What a client connects with: `host:port`, for the database the superuser's connection."""
-        return endpoint(name, assembly.addresses(self._layout, [name], running=True)[name])
+        return assembly.endpoint(self._layout, name)
 
     @property
     def kafka_bootstrap(self) -> str:

@@ -3,12 +3,14 @@
 import asyncio
 import ctypes
 import os
+import pwd
 import signal
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -51,12 +53,10 @@ def die_with_parent(death_signal: signal.Signals) -> Callable[[], None]:
 
 async def spawn(launch: Launch, log: Path) -> asyncio.subprocess.Process:
     """Start `launch` in a session of its own, its output appended to `log`."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    if log.exists() and log.stat().st_size > _MAX_LOG_BYTES:
-        log.replace(log.with_suffix(".log.1"))
-    identity: dict[str, object] = {}
+    _make_room(log)
+    identity: dict[str, Any] = {}
     if launch.user is not None:
-        identity = {"user": launch.user, "group": group_of(launch.user), "extra_groups": []}
+        identity = {"user": launch.user, "group": pwd.getpwnam(launch.user).pw_gid, "extra_groups": []}
     with log.open("ab") as out:
         return await asyncio.create_subprocess_exec(
             *launch.argv,
@@ -67,8 +67,14 @@ async def spawn(launch: Launch, log: Path) -> asyncio.subprocess.Process:
             cwd="/",
             start_new_session=True,
             preexec_fn=die_with_parent(launch.death_signal),
-            **identity,  # type: ignore[arg-type]  # optional keyword arguments of differing types
+            **identity,
         )
+
+
+def _make_room(log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > _MAX_LOG_BYTES:
+        log.replace(log.with_suffix(".log.1"))
 
 
 async def stop(process: asyncio.subprocess.Process, launch: Launch) -> None:
@@ -114,13 +120,6 @@ def descendants(pid: int) -> list[int]:
     for child in found:
         found += parents.get(child, [])
     return found
-
-
-def group_of(user: str) -> int:
-    """The primary group id of `user`."""
-    import pwd  # noqa: PLC0415  Linux only, and only where a user is switched
-
-    return pwd.getpwnam(user).pw_gid
 
 
 def tail(log: Path, lines: int = 30) -> str:

@@ -28,7 +28,7 @@ class Part(Protocol):
     @property
     def seconds(self) -> float: ...  # noqa: D102
     async def prepare(self) -> None: ...  # noqa: D102
-    def launch(self) -> Launch: ...  # noqa: D102
+    def launch(self) -> Launch | None: ...  # noqa: D102
     async def healthy(self) -> bool: ...  # noqa: D102
     async def ready(self) -> None: ...  # noqa: D102
 
@@ -56,8 +56,8 @@ class Running:
     keeper: asyncio.Task[None] | None = None
 
     def alive(self) -> bool:
-        """Whether its process runs."""
-        return self.process is not None and self.process.returncode is None
+        """Whether it runs; a part without a process of ours counts as running."""
+        return self.process is None or self.process.returncode is None
 
 
 class Supervisor:
@@ -110,7 +110,7 @@ class Supervisor:
             os.kill(running.process.pid, signal.SIGKILL)
             await running.process.wait()
             # A database's backends outlive its crashed parent by a moment, and it cannot start before they are gone.
-            while any(start_time(pid) for pid in offspring):
+            while any(start_time(pid) for pid in offspring):  # noqa: ASYNC110  nobody tells us of them
                 await asyncio.sleep(_FIRST_BACKOFF / 10)
         self._turn(running, "stopped")
 
@@ -133,7 +133,6 @@ class Supervisor:
             name: {
                 "phase": running.phase,
                 "pid": running.process.pid if running.process and running.alive() else None,
-                "started": start_time(running.process.pid) if running.process and running.alive() else None,
                 "restarts": running.restarts,
                 "seconds": round(running.seconds, 2),
             }
@@ -153,8 +152,9 @@ class Supervisor:
         try:
             await part.prepare()
             running.launch = part.launch()
-            running.process = await spawn(running.launch, log)
-            self._turn(running, "starting")
+            if running.launch is not None:
+                running.process = await spawn(running.launch, log)
+                self._turn(running, "starting")
             if part.once:
                 await self._finish_job(running)
             else:
@@ -166,7 +166,7 @@ class Supervisor:
         running.seconds = time.monotonic() - running.began
         self._turn(running, "done" if part.once else "ready")
         running.up.set()
-        if not part.once and self._restart:
+        if running.process is not None and not part.once and self._restart:
             running.keeper = asyncio.create_task(self._keep(running), name=f"keep {part.name}")
 
     async def _finish_job(self, running: Running) -> None:

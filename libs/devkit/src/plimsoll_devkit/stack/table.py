@@ -43,6 +43,12 @@ DATABASE = "plimsoll"
 OWNER = "plimsoll_owner"
 LOGIN_ROLES = (OWNER, "quota_enforcer")
 
+
+def _options(*settings: str) -> tuple[str, ...]:
+    """PostgreSQL's way of giving settings on the command line."""
+    return tuple(word for setting in settings for word in ("-c", setting))
+
+
 _KAFKA = {
     "CLUSTER_ID": "UGxpbXNvbGwtbG9jYWwxMA",
     "KAFKA_HEAP_OPTS": "-Xms128m -Xmx384m",
@@ -105,8 +111,11 @@ SERVICES: tuple[Service, ...] = (
         purpose="the state and the offsets of every service",
         image="postgres:17.10",
         port=5432,
-        command=("postgres", "-c", "max_connections=200", "-c", "shared_buffers=128MB", "-c", "fsync=on")
-        + ("-c", "synchronous_commit=on", "-c", "jit=off", "-c", "log_lock_waits=on"),
+        command=(
+            "postgres",
+            *_options("max_connections=200", "shared_buffers=128MB", "fsync=on"),
+            *_options("synchronous_commit=on", "jit=off", "log_lock_waits=on"),
+        ),
         environment={
             "POSTGRES_DB": DATABASE,
             "POSTGRES_USER": "postgres",

@@ -1,0 +1,56 @@
+"""How does the whole stack run under a Docker engine, where one answers?"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from plimsoll_devkit.stack import table
+from plimsoll_devkit.stack.compose import port_variable
+from plimsoll_devkit.stack.containers import engine_answers
+from plimsoll_devkit.stack.context import ROOT, Layout, allocate_ports, read_json
+
+
+def chosen(layout: Layout) -> bool:
+    """Whether `make up` uses the engine: it answers, has Compose, and PLIMSOLL_STACK does not say `local`."""
+    if _marker(layout).exists():
+        return True
+    if shutil.which("docker") is None or not engine_answers():
+        return False
+    return subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0  # noqa: S607
+
+
+def up(layout: Layout, names: Sequence[str]) -> int:
+    """Build and start; returns Compose's exit code once all are healthy."""
+    layout.data.mkdir(parents=True, exist_ok=True)
+    _marker(layout).touch()
+    allocate_ports(tuple(service.name for service in table.SERVICES if service.port), layout.ports_file)
+    jobs = [name for name in names if table.BY_NAME[name].kind == "job"]
+    # A job that has ended well counts as failed to `--wait`: those come with the services that depend on them.
+    return compose(layout, "up", "--build", "--detach", "--wait", *(name for name in names if name not in jobs))
+
+
+def down(layout: Layout, *, volumes: bool = False) -> int:
+    """Stop; with `volumes` the data goes too."""
+    layout.context_file.unlink(missing_ok=True)
+    code = compose(layout, "down", *(["--volumes"] if volumes else []))
+    _marker(layout).unlink(missing_ok=True)
+    return code
+
+
+def compose(layout: Layout, *arguments: str) -> int:
+    """Run one command of Docker Compose on our file."""
+    argv = ["docker", "compose", "--file", str(ROOT / "compose.yaml"), *arguments]
+    return subprocess.run(argv, env={**os.environ, **_ports(layout)}, check=False).returncode  # noqa: S603
+
+
+def _ports(layout: Layout) -> Mapping[str, str]:
+    known = read_json(layout.ports_file)
+    return {
+        port_variable(service.name): str(known[service.name]) for service in table.SERVICES if service.name in known
+    }
+
+
+def _marker(layout: Layout) -> Path:
+    return layout.data / "docker"
