@@ -1,0 +1,439 @@
+"""The one loop that consumes: claim, poll, decode, one transaction, replies after the commit.
+
+It is written against a source of records, a ledger and a processor, and takes its time from the running event
+loop, so that the simulation drives this very code. Nothing else claims, seeks, resumes or applies.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from plimsoll_streams import ownership
+from plimsoll_streams.crashpoints import crash_at
+from plimsoll_streams.failures import Backoff, Invalid, is_transient
+from plimsoll_streams.ownership import Claim, Ownership, Phase, Slice, Verdict
+from plimsoll_streams.records import Partition, Record
+
+
+class Source(Protocol):
+    """Where records come from: what the loop needs of a group consumer."""
+
+    def pause(self, partitions: Collection[Partition]) -> None:
+        """Fetch no more of these."""
+
+    def resume(self, partitions: Collection[Partition]) -> None:
+        """Fetch these again."""
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Read on from `offset`; what was fetched before is dropped."""
+
+    async def first_offsets(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Return the first offset of each log."""
+
+    async def end_offsets(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Return the offset after each log's last record."""
+
+    async def poll(
+        self, partitions: Collection[Partition], *, seconds: float, limit: int
+    ) -> Mapping[Partition, Sequence[Record]]:
+        """Return fetched records, of these partitions or of any, waiting up to `seconds` for the first."""
+
+    def commit_soon(self, offsets: Mapping[Partition, int]) -> None:
+        """Tell the group how far we are, for lag tools only."""
+
+
+class Session(Protocol):
+    """The offset rows inside one open transaction."""
+
+    async def claim(self, first_offsets: Mapping[Partition, int]) -> Mapping[Partition, Claim]:
+        """Raise the epoch of each row that nobody has locked, and return those rows."""
+
+    async def lock(self, partitions: Collection[Partition]) -> Mapping[Partition, Claim]:
+        """Lock the rows and return them."""
+
+    async def advance(self, targets: Mapping[Partition, int]) -> None:
+        """Set each row's next offset."""
+
+
+S_co = TypeVar("S_co", bound=Session, covariant=True)
+S_contra = TypeVar("S_contra", bound=Session, contravariant=True)
+S = TypeVar("S", bound=Session)
+
+
+class Ledger(Protocol[S_co]):
+    """Transactions that hold the offset rows and the state alike."""
+
+    def transaction(self) -> AbstractAsyncContextManager[S_co]:
+        """Commit at the end of the block, roll back if it raises."""
+
+
+class Effects(Protocol):
+    """What a transaction has to do once it is durable."""
+
+    def committed(self) -> None:
+        """Send replies, count, refresh caches; must not raise."""
+
+
+class Processor(Protocol[S_contra]):
+    """What is done with records."""
+
+    async def prepare(self, slices: Sequence[Slice]) -> None:
+        """Decode, and do whatever waiting is better done while no row is locked."""
+
+    async def apply(self, session: S_contra, slices: Sequence[Slice], condemned: Exception | None) -> Effects:
+        """Apply the records to the state inside the transaction.
+
+        With `condemned` there is exactly one record, and it is set aside for that error instead of handled.
+        """
+
+
+class Observer(Protocol):
+    """Who counts and tells; called synchronously, must not raise."""
+
+    def claimed(self, partition: Partition, claim: Claim) -> None: ...  # noqa: D102 - the names say it
+    def refused(self, partition: Partition, why: str) -> None: ...  # noqa: D102
+    def fenced(self, partition: Partition, claim: Claim, *, current: bool) -> None: ...  # noqa: D102
+    def stopped(self, partition: Partition, why: str) -> None: ...  # noqa: D102
+    def applied(self, slices: Sequence[Slice], seconds: float) -> None: ...  # noqa: D102
+    def passed_over(self, selection: ownership.Selection) -> None: ...  # noqa: D102
+    def bug(self, partition: Partition, offset: int, error: Exception, tries: int) -> None: ...  # noqa: D102
+    def retrying(self, error: Exception, wait: float) -> None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Bounds of the loop; times in seconds."""
+
+    records_max: int = 500
+    """Most records of one poll."""
+    first_records_max: int = 500
+    """Most records of the topics that are decided first, on top of what the poll brought."""
+    poll_seconds: float = 0.1
+    attempt_seconds: float = 30.0
+    revoke_seconds: float = 5.0
+    """How long a rebalance waits for the batch in flight; correctness does not rest on it."""
+    report_seconds: float = 1.0
+    bug_tries: int = 3
+    bugs_in_a_row_max: int = 10
+
+
+class _Stale(Exception):
+    """Some rows are not as this batch expects them; the transaction is rolled back."""
+
+    def __init__(self, verdicts: Mapping[Partition, Verdict], rows: Mapping[Partition, Claim]) -> None:
+        self.verdicts = verdicts
+        self.rows = rows
+
+
+@dataclass(frozen=True, slots=True)
+class _InDoubt:
+    """A transaction whose COMMIT was sent and not answered yet."""
+
+    slices: Sequence[Slice]
+    effects: Effects
+
+    def is_settled_by(self, rows: Mapping[Partition, Claim]) -> bool:
+        """Say whether rows under our epoch show it to have happened."""
+        for part in self.slices:
+            row = rows.get(part.partition)
+            if row is not None and row.epoch == part.claim.epoch and row.next_offset >= part.target:
+                return True
+        return False
+
+
+class Consumer(Generic[S]):
+    """One member's loop. `assigned` and `revoked` are called by the group, `run` is the one task."""
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        ledger: Ledger[S],
+        processor: Processor[S],
+        observer: Observer,
+        settings: Settings | None = None,
+        first_topics: frozenset[str] = frozenset(),
+        jitter: random.Random | None = None,
+    ) -> None:
+        self._source = source
+        self._ledger = ledger
+        self._processor = processor
+        self._observer = observer
+        self._settings = settings or Settings()
+        self._first_topics = first_topics
+        self._backoff = Backoff(jitter or random.Random())
+        self.ownership = Ownership()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopping = asyncio.Event()
+        self._in_doubt: _InDoubt | None = None
+        self._bugs_in_a_row: dict[Partition, int] = {}
+        self._tries: dict[tuple[Partition, int], int] = {}
+        self._reported = 0.0
+
+    # The group's side. It runs beside the loop, so it only ever replaces the ownership.
+
+    def assigned(self, partitions: Collection[Partition]) -> None:
+        """Take a new assignment. Nothing may be awaited here: records would be delivered before the claim's seek."""
+        self._source.pause(partitions)
+        self.ownership = self.ownership.assigned(partitions)
+
+    async def revoked(self) -> None:
+        """Give everything back, after the batch in flight where it ends in time."""
+        self.ownership = self.ownership.revoked()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.revoke_seconds):
+                await self._idle.wait()
+
+    # The loop's side.
+
+    async def run(self) -> None:
+        """Consume until `stop`; only a failure of the loop itself is raised."""
+        while not self._stopping.is_set():
+            try:
+                await self._round()
+                self._backoff.reset()
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                await self._wait(error)
+
+    def stop(self) -> None:
+        """End `run` after the batch in flight."""
+        self._stopping.set()
+
+    async def _round(self) -> None:
+        claim_error: Exception | None = None
+        try:
+            await self._claim_due()
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            claim_error = error
+        # Polled also while claims fail: what is owned goes on, and the group sees a live member.
+        batch = await self._poll()
+        if batch:
+            await self._handle(batch)
+        self._report()
+        if claim_error is not None:
+            raise claim_error
+
+    async def _wait(self, error: Exception) -> None:
+        delay = self._backoff.next()
+        self._observer.retrying(error, delay)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay):
+                await self._stopping.wait()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _claim_due(self) -> None:
+        due = self.ownership.claimable(self._now())
+        if not due:
+            return
+        generation = self.ownership.generation
+        self.ownership = self.ownership.claiming(due)
+        try:
+            async with asyncio.timeout(self._settings.attempt_seconds):
+                first = await self._source.first_offsets(due)
+                async with self._ledger.transaction() as session:
+                    claims = await session.claim(first)
+                crash_at("after_claim")
+                end = await self._source.end_offsets(due)
+        except BaseException:
+            self.ownership = self.ownership.claim_failed(generation, due)
+            raise
+        log = {partition: (first[partition], end[partition]) for partition in due}
+        self.ownership = self.ownership.claimed(generation, claims, log, self._now())
+        self._begin_reading(due, generation)
+
+    def _begin_reading(self, due: Iterable[Partition], generation: int) -> None:
+        if not self.ownership.is_current(generation):
+            return
+        for partition in due:
+            holding = self.ownership.holdings[partition]
+            if holding.phase is Phase.OWNED and holding.claim is not None:
+                self._source.seek(partition, holding.claim.next_offset)
+                self._source.resume([partition])
+                self._observer.claimed(partition, holding.claim)
+            elif holding.phase is Phase.REFUSED:
+                self._observer.refused(partition, holding.why)
+
+    async def _poll(self) -> Mapping[Partition, Sequence[Record]]:
+        settings = self._settings
+        batch = await self._source.poll((), seconds=settings.poll_seconds, limit=settings.records_max)
+        urgent = [partition for partition in self.ownership.claims() if partition.topic in self._first_topics]
+        if not batch or not urgent or all(partition.topic in self._first_topics for partition in batch):
+            return batch
+        # Facts came: whatever waits to be decided first goes into this very batch, so that a flood of facts
+        # delays no verdict by more than the batch before it.
+        more = await self._source.poll(urgent, seconds=0, limit=settings.first_records_max)
+        return {**batch, **{partition: [*batch.get(partition, ()), *more[partition]] for partition in more}}
+
+    async def _handle(self, batch: Mapping[Partition, Sequence[Record]]) -> None:
+        selection = ownership.select_fresh(batch, self.ownership.claims())
+        self._observer.passed_over(selection)
+        if not selection.slices:
+            return
+        generation = self.ownership.generation
+        pending: deque[Sequence[Slice]] = deque([selection.slices])
+        self._idle.clear()
+        try:
+            await self._processor.prepare(selection.slices)
+            while pending and self.ownership.is_current(generation):
+                await self._step(pending)
+        except Exception:
+            # Read again what was not applied; the next try may then have more or fewer records.
+            self._rewind(generation, (part for group in pending for part in group))
+            raise
+        finally:
+            self._idle.set()
+
+    async def _step(self, pending: deque[Sequence[Slice]]) -> None:
+        """Apply the first pending group, or put what is left of it back."""
+        group = pending[0]
+        try:
+            await self._attempt(group)
+        except _Stale as stale:
+            left = self._settle(group, stale)
+        except Exception as error:
+            if is_transient(error):
+                raise
+            pending.popleft()
+            if len(group) > 1:
+                pending.extendleft((group[len(group) // 2 :], group[: len(group) // 2]))
+            elif len(group[0].records) > 1:
+                pending.extendleft([half] for half in reversed(group[0].halves()))
+            elif not await self._condemn(group[0], error):
+                pending.appendleft(group)
+            self._drop_stopped(pending)
+            return
+        else:
+            left = ()
+        pending.popleft()
+        if left:
+            pending.appendleft(left)
+
+    async def _attempt(self, group: Sequence[Slice], condemned: Exception | None = None) -> None:
+        began = self._now()
+        claims = {part.partition: part.claim for part in group}
+        async with asyncio.timeout(self._settings.attempt_seconds):
+            async with self._ledger.transaction() as session:
+                rows = await session.lock(claims)
+                crash_at("after_lock")
+                verdicts = ownership.judge(claims, rows)
+                if any(verdict is not Verdict.OURS for verdict in verdicts.values()):
+                    raise _Stale(verdicts, rows)
+                effects = await self._processor.apply(session, group, condemned)
+                await session.advance({part.partition: part.target for part in group})
+                crash_at("before_commit")
+                self._in_doubt = _InDoubt(group, effects)
+        self._in_doubt = None
+        crash_at("after_commit")
+        self._advance(group)
+        if condemned is None:
+            for part in group:
+                self._bugs_in_a_row.pop(part.partition, None)
+        effects.committed()
+        crash_at("after_replies")
+        self._observer.applied(group, self._now() - began)
+
+    def _advance(self, group: Iterable[Slice]) -> None:
+        for part in group:
+            self.ownership = self.ownership.advanced(part.partition, part.claim.epoch, part.target)
+
+    def _settle(self, group: Sequence[Slice], stale: _Stale) -> Sequence[Slice]:
+        """Take in what the locked rows said, and return what is still to be applied."""
+        if self._in_doubt is not None and self._in_doubt.is_settled_by(stale.rows):
+            self._in_doubt.effects.committed()
+        self._in_doubt = None
+        batch: dict[Partition, Sequence[Record]] = {}
+        claims: dict[Partition, Claim] = {}
+        for part in group:
+            partition = part.partition
+            match stale.verdicts[partition]:
+                case Verdict.FENCED:
+                    self._fence(part)
+                case Verdict.APPLIED:
+                    row = stale.rows[partition]
+                    self.ownership = self.ownership.advanced(partition, row.epoch, row.next_offset)
+                    batch[partition], claims[partition] = part.records, row
+                case Verdict.OURS:
+                    batch[partition], claims[partition] = part.records, part.claim
+        return ownership.select_fresh(batch, claims).slices
+
+    def _fence(self, part: Slice) -> None:
+        before = self.ownership
+        self.ownership = before.fenced(part.partition, part.claim.epoch, self._now())
+        current = self.ownership is not before
+        if current:
+            self._source.pause([part.partition])
+        self._observer.fenced(part.partition, part.claim, current=current)
+
+    async def _condemn(self, part: Slice, error: Exception) -> bool:
+        """Decide on a record that fails alone; say whether it is done with."""
+        partition, offset = part.partition, part.records[0].offset
+        if not isinstance(error, Invalid):
+            tries = self._tries[partition, offset] = self._tries.get((partition, offset), 0) + 1
+            self._observer.bug(partition, offset, error, tries)
+            if tries < self._settings.bug_tries:
+                await asyncio.sleep(0.05 * 2**tries)
+                return False
+            in_a_row = self._bugs_in_a_row.get(partition, 0) + 1
+            if in_a_row > self._settings.bugs_in_a_row_max:
+                self._stop_partition(partition, f"{in_a_row} records in a row failed by a bug, last {error!r}")
+                return True
+        try:
+            await self._attempt([part], condemned=error)
+        except _Stale as stale:
+            return not self._settle([part], stale)
+        self._tries.pop((partition, offset), None)
+        if not isinstance(error, Invalid):
+            self._bugs_in_a_row[partition] = self._bugs_in_a_row.get(partition, 0) + 1
+        return True
+
+    def _stop_partition(self, partition: Partition, why: str) -> None:
+        self.ownership = self.ownership.stopped(partition, why)
+        if partition in self.ownership.holdings:
+            self._source.pause([partition])
+        self._observer.stopped(partition, why)
+
+    def _drop_stopped(self, pending: deque[Sequence[Slice]]) -> None:
+        if not self.ownership.paused:
+            return
+        kept = [[part for part in group if part.partition not in self.ownership.paused] for group in pending]
+        pending.clear()
+        pending.extend(group for group in kept if group)
+
+    def _rewind(self, generation: int, parts: Iterable[Slice]) -> None:
+        if not self.ownership.is_current(generation):
+            return
+        claims = self.ownership.claims()
+        for partition in {part.partition for part in parts}:
+            if partition in claims:
+                self._source.seek(partition, claims[partition].next_offset)
+
+    def _report(self) -> None:
+        now = self._now()
+        if now - self._reported >= self._settings.report_seconds:
+            self._reported = now
+            offsets = {partition: claim.next_offset for partition, claim in self.ownership.claims().items()}
+            if offsets:
+                self._source.commit_soon(offsets)
+
+    def status(self) -> Mapping[str, Any]:
+        """Return the standing of each partition, for people."""
+        return {
+            f"{partition.topic}/{partition.number}": {
+                "phase": holding.phase,
+                "next_offset": holding.claim.next_offset if holding.claim else None,
+                "epoch": holding.claim.epoch if holding.claim else None,
+                "why": holding.why,
+            }
+            for partition, holding in sorted(self.ownership.holdings.items())
+        }

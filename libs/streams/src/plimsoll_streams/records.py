@@ -1,0 +1,58 @@
+"""What passes through the engine: a record as it was read, a message as it was understood, what goes out again."""
+
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+M = TypeVar("M")
+M_co = TypeVar("M_co", covariant=True)
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Partition(NamedTuple):
+    """One partition of one topic; sorts in the order in which offset rows are locked."""
+
+    topic: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as the broker holds it, nothing decoded."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Received(Generic[M_co]):
+    """A decoded message with the record that carried it."""
+
+    message: M_co
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer to one request, sent after the commit; a lost one costs its caller a retry."""
+
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxMessage:
+    """A message that is published if and only if the transaction that wrote it commits, in order per key."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = field(default=())

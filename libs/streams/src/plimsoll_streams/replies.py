@@ -1,0 +1,134 @@
+"""How does an answer reach its caller: checked before the transaction, sent after the commit, never waited for."""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import structlog
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from plimsoll_contracts.codes import NO_REPLY_TO, REPLY_TO_REFUSED, REPLY_TO_UNKNOWN, Code
+from plimsoll_streams import metrics
+from plimsoll_streams.failures import Transient
+from plimsoll_streams.records import Reply
+
+BACKLOG_MAX = 20_000
+METADATA_SECONDS = 5.0
+ABSENT_SECONDS = 1.0
+"""How long a topic that was not there counts as not there: a name costs the broker at most one look a second."""
+ABSENT_MAX = 1_000
+
+log = structlog.get_logger("plimsoll.streams")
+
+
+class Replies:
+    """Sends replies from a task of its own, in order, and knows which reply topics there are."""
+
+    def __init__(self, producer: AIOKafkaProducer, *, prefix: str) -> None:
+        self._producer = producer
+        self._prefix = prefix
+        self._partitions: dict[str, int] = {}
+        self._absent: dict[str, float] = {}
+        self._backlog: deque[Reply] = deque()
+        self._wake = asyncio.Event()
+        self._pending: set[asyncio.Future[Any]] = set()
+        self._stopping = False
+
+    def check_reply_to(self, topic: str | None, partition: int | None) -> Code | None:
+        """Say what is wrong with a reply address, None if nothing is. `learn` must have seen the topic."""
+        if not topic:
+            return NO_REPLY_TO
+        if not topic.startswith(self._prefix):
+            return REPLY_TO_REFUSED
+        count = self._partitions.get(topic)
+        if count is None or (partition is not None and not 0 <= partition < count):
+            return REPLY_TO_UNKNOWN
+        return None
+
+    async def learn(self, topics: Collection[str]) -> None:
+        """Ask the broker about reply topics that are not known yet.
+
+        Raises:
+            Transient: the broker does not answer, so it is not known whether they exist.
+        """
+        now = asyncio.get_running_loop().time()
+        unknown = [
+            topic
+            for topic in topics
+            if topic not in self._partitions
+            and topic.startswith(self._prefix)
+            and now - self._absent.get(topic, -ABSENT_SECONDS) >= ABSENT_SECONDS
+        ]
+        if not unknown:
+            return
+        try:
+            async with asyncio.timeout(METADATA_SECONDS):
+                cluster = await self._producer.client.fetch_all_metadata()
+        except (KafkaError, TimeoutError) as error:
+            raise Transient(f"no metadata of reply topics: {error!r}") from error
+        for topic in cluster.topics():
+            if topic.startswith(self._prefix):
+                self._partitions[topic] = len(cluster.partitions_for_topic(topic) or ())
+        if len(self._absent) > ABSENT_MAX:
+            self._absent.clear()
+        self._absent.update((topic, now) for topic in unknown if topic not in self._partitions)
+
+    def send(self, replies: Iterable[Reply]) -> None:
+        """Hand over replies of a committed transaction; beyond the backlog the oldest are dropped and counted."""
+        self._backlog.extend(replies)
+        excess = len(self._backlog) - BACKLOG_MAX
+        for _ in range(excess):
+            self._backlog.popleft()
+        if excess > 0:
+            metrics.replies.inc(excess, outcome="dropped")
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Send until `stop`."""
+        sent = metrics.replies.child(outcome="sent")
+        while True:
+            while self._backlog:
+                reply = self._backlog.popleft()
+                try:
+                    future = await self._producer.send(
+                        reply.topic,
+                        value=reply.value,
+                        key=reply.key,
+                        partition=reply.partition,
+                        headers=list(reply.headers),
+                    )
+                except (KafkaError, AssertionError) as error:  # aiokafka asserts that the partition exists
+                    self._failed(error)
+                    self._partitions.pop(reply.topic, None)
+                    continue
+                self._pending.add(future)
+                future.add_done_callback(self._done)
+                sent.inc()
+            if self._stopping:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _done(self, future: "asyncio.Future[Any]") -> None:
+        self._pending.discard(future)
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        metrics.replies.inc(outcome="failed")
+        log.debug("reply failed", error=repr(error))
+
+    async def stop(self, task: "asyncio.Task[None]", *, seconds: float) -> None:
+        """Send what is there, bounded, and close."""
+        self._stopping = True
+        self._wake.set()
+        try:
+            async with asyncio.timeout(seconds):
+                await task
+                if self._pending:
+                    await asyncio.wait(self._pending)
+                await self._producer.stop()
+        except (TimeoutError, KafkaError) as error:
+            log.warning("replies not drained", error=repr(error))

@@ -1,0 +1,65 @@
+"""How does a loop keep a transaction from hanging: one connection kept between them, given up at the first doubt."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from plimsoll_streams.failures import Transient
+
+Connection = asyncpg.Connection | PoolConnectionProxy
+
+ROLLBACK_SECONDS = 2.0
+_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+class Transactions:
+    """Transactions one after the other, on one connection that is not returned to its pool in between."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+        self._connection: PoolConnectionProxy | None = None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Connection]:
+        """Commit what the block did, or roll back where it raised.
+
+        Raises:
+            Transient: the connection was lost, whatever the driver called it. After a commit was sent that
+                leaves open whether it happened.
+        """
+        connection = self._connection or await self._pool.acquire()
+        self._connection = connection
+        try:
+            await connection.execute("BEGIN")
+            yield connection
+            await connection.execute("COMMIT")
+        except BaseException as error:
+            self._connection = None
+            lost = connection.is_closed()
+            await self._abandon(connection, error)
+            if lost and isinstance(error, Exception):
+                raise Transient(f"connection lost: {error!r}") from error
+            raise
+
+    async def close(self) -> None:
+        """Give the connection back."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            with suppress(*_LOST):
+                await self._pool.release(connection, timeout=ROLLBACK_SECONDS)
+
+    async def _abandon(self, connection: PoolConnectionProxy, error: BaseException) -> None:
+        """End the transaction; where asking the server may hang, closing the socket makes it roll back."""
+        polite = isinstance(error, Exception) and not isinstance(error, TimeoutError | OSError)
+        if polite and not connection.is_closed():
+            try:
+                await connection.execute("ROLLBACK", timeout=ROLLBACK_SECONDS)
+            except _LOST:
+                polite = False
+        if not polite:
+            connection.terminate()
+        with suppress(*_LOST):
+            await asyncio.shield(self._pool.release(connection, timeout=ROLLBACK_SECONDS))
