@@ -99,7 +99,8 @@ class Supervisor:
         self._forget_keeper(running)
         if running.process is not None and running.launch is not None:
             await stop(running.process, running.launch)
-        self._turn(running, "stopped")
+        if running.phase != "failed":
+            self._turn(running, "stopped")
 
     async def kill_part(self, name: str) -> None:
         """End one part with SIGKILL, as a crash would; it stays down."""

@@ -1,0 +1,165 @@
+"""`make up`, `status`, `down`, `logs` and `reset`, in a data folder of this test's own."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from plimsoll_devkit.stack.context import read_json
+from plimsoll_devkit.stack.process import descendants, start_time
+
+PARTS = ("kafka", "postgres", "valkey")
+
+
+@dataclass
+class Commands:
+    """The stack's command line with a data folder."""
+
+    folder: Path
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        argv = [sys.executable, "-m", "plimsoll_devkit.stack", "--data", str(self.folder / "stack"), *words]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=self.environment)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PLIMSOLL_STACK": "local"}
+
+    def up(self, *parts: str) -> dict[str, str]:
+        self("up", "--only", ",".join(parts or PARTS))
+        context: dict[str, str] = json.loads((self.folder / "context.json").read_text())
+        return context
+
+    @property
+    def supervisor(self) -> int:
+        pid = read_json(self.folder / "stack" / "stack.pid")["pid"]
+        assert isinstance(pid, int)
+        return pid
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def stack_commands() -> Iterator[Commands]:
+    folder = Path(tempfile.mkdtemp(prefix="plimsoll-test-"))
+    folder.chmod(0o755)
+    commands = Commands(folder)
+    yield commands
+    commands("reset")
+    shutil.rmtree(folder)
+
+
+async def _make_something(context: dict[str, str]) -> None:
+    owner = context["postgres"].replace("quota_enforcer@", "plimsoll_owner@")
+    connection = await asyncpg.connect(owner)
+    await connection.execute("CREATE SCHEMA quota; CREATE TABLE quota.kept AS SELECT 42 AS answer")
+    await connection.close()
+    admin = AIOKafkaAdminClient(bootstrap_servers=context["kafka"])
+    await admin.start()
+    await admin.create_topics([NewTopic("kept", 3, 1)])
+    await admin.close()
+
+
+async def _is_there(context: dict[str, str]) -> bool:
+    owner = context["postgres"].replace("quota_enforcer@", "plimsoll_owner@")
+    connection = await asyncpg.connect(owner)
+    answer = await connection.fetchval("SELECT answer FROM quota.kept")
+    await connection.close()
+    admin = AIOKafkaAdminClient(bootstrap_servers=context["kafka"])
+    await admin.start()
+    topics = await admin.list_topics()
+    await admin.close()
+    return bool(answer == 42 and "kept" in topics)
+
+
+async def test_state_and_addresses_survive_down_and_up(stack_commands: Commands) -> None:
+    began = time.monotonic()
+    context = stack_commands.up()
+    assert time.monotonic() - began < 12
+    await _make_something(context)
+    status = stack_commands("status")
+    for part in PARTS:
+        assert any(line.startswith(part) and " ready " in line for line in status.splitlines()), status
+    assert stack_commands.up() == context, "a second up finds it running"
+    children = descendants(stack_commands.supervisor)
+    assert len(children) >= len(PARTS)
+
+    assert "its data stays" in stack_commands("down")
+    assert not any(start_time(pid) for pid in children)
+    assert not (stack_commands.folder / "context.json").exists()
+    assert "nothing is running" in stack_commands("status", code=1)
+    assert "nothing is running" in stack_commands("down")
+
+    assert stack_commands.up() == context
+    assert await _is_there(context)
+    assert "postgres       | " in stack_commands("logs")
+
+
+async def test_nothing_outlives_a_supervisor_that_is_killed(stack_commands: Commands) -> None:
+    context = stack_commands.up()
+    await _make_something(context)
+    supervisor = stack_commands.supervisor
+    children = descendants(supervisor)
+    assert len(children) >= len(PARTS)
+    os.kill(supervisor, signal.SIGKILL)
+    _wait_until(lambda: not any(start_time(pid) for pid in children))
+    assert [pid for pid in children if start_time(pid)] == []
+    assert "nothing is running" in stack_commands("status", code=1)
+    assert stack_commands.up() == context
+    assert await _is_there(context)
+
+
+def test_a_part_that_ends_by_itself_is_started_again(stack_commands: Commands) -> None:
+    stack_commands.up("valkey")
+    (child,) = descendants(stack_commands.supervisor)
+    os.kill(child, signal.SIGKILL)
+    state = stack_commands.folder / "stack" / "state.json"
+
+    def valkey() -> tuple[object, ...]:
+        one = read_json(state)["parts"]["valkey"]  # type: ignore[index]
+        return one["restarts"], one["phase"], one["pid"]
+
+    _wait_until(lambda: valkey()[:2] == (1, "ready"))
+    assert valkey() == (1, "ready", *descendants(stack_commands.supervisor))
+    assert "valkey: ended with code -9" in stack_commands("logs")
+
+
+def test_a_part_that_cannot_start_is_named_with_its_last_output(stack_commands: Commands) -> None:
+    cluster = stack_commands.folder / "stack" / "postgres"
+    cluster.mkdir(parents=True)
+    (cluster / "PG_VERSION").write_text("9.1\n")
+    shown = stack_commands("up", "--only", "postgres,valkey", code=1)
+    assert "postgres: it ended before it was ready" in shown
+    assert "postgresql.conf" in shown
+    assert "postgres failed" in shown
+    assert "nothing is running" in stack_commands("status", code=1)
+
+
+def test_reset_throws_the_data_away_and_stops(stack_commands: Commands) -> None:
+    stack_commands.up("valkey")
+    child = descendants(stack_commands.supervisor)
+    stack_commands("reset")
+    assert not any(start_time(pid) for pid in child)
+    assert not (stack_commands.folder / "stack").exists()
+
+
+def test_a_misspelt_part_is_refused_with_the_names_there_are(stack_commands: Commands) -> None:
+    shown = stack_commands("up", "--only", "kafak", code=2)
+    assert "no such part: kafak; there are kafka, postgres" in shown
