@@ -41,6 +41,20 @@ def test_not_a_terminal_gets_json_from_ours_and_from_libraries() -> None:
     assert (theirs["service"], theirs["logger"]) == ("quota-enforcer", "aiokafka.client")
 
 
+def test_a_library_with_a_handler_of_its_own_writes_through_ours() -> None:
+    theirs = io.StringIO()
+    library = logging.getLogger("library.that.brings.its.own")
+    library.addHandler(logging.StreamHandler(theirs))
+    library.propagate = False
+    out = io.StringIO()
+    logs.configure(service="x", stream=out)
+
+    library.warning("starting")
+
+    assert theirs.getvalue() == ""
+    assert [line["message"] for line in lines(out)] == ["starting"]
+
+
 def test_a_terminal_gets_a_line_for_people() -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

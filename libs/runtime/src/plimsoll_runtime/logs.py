@@ -105,6 +105,11 @@ def _route_standard_logging(out: TextIO, threshold: int, shared: list[Processor]
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(threshold)
+    # Some libraries (FastStream) bring handlers of their own at import; one line a message, in one form, is enough.
+    for logger in list(root.manager.loggerDict.values()):
+        if isinstance(logger, logging.Logger) and logger.handlers:
+            logger.handlers.clear()
+            logger.propagate = True
     logging.captureWarnings(capture=True)
 
 
