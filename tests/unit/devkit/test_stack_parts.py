@@ -103,7 +103,7 @@ def test_a_jar_with_another_checksum_is_refused(tmp_path: Path, monkeypatch: pyt
     if shutil.which("mvn") is None:
         monkeypatch.setattr(parts, "maven", lambda _steps: Path("/mvn"))
     with pytest.raises(RuntimeError, match="are not those of"):
-        kafka.fetch_jars(tmp_path, Steps(io.StringIO()))
+        kafka.fetch_jars(tmp_path, parts.Java(Path("/usr/bin/java"), "17"), Steps(io.StringIO()))
 
 
 def test_a_step_says_how_long_it_took_and_that_it_failed() -> None:

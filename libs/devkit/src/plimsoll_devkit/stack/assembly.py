@@ -88,6 +88,6 @@ def _kafka(layout: Layout, steps: Steps) -> Kafka:
 
 def _find_kafka(layout: Layout, steps: Steps) -> Kafka:
     java = parts.java(steps)
-    jars = kafka.fetch_jars(layout.shared, steps)
+    jars = kafka.fetch_jars(layout.shared, java, steps)
     archive = kafka.class_archive(layout.shared, java, jars, steps)
     return Kafka(layout, kafka.addresses(layout), java, jars, archive)

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -96,7 +97,7 @@ def _java_command(java: Java, jars: tuple[Path, ...], heap: str, more: tuple[str
     return (str(java.path), *heap.split(), *_JVM, log4j, *more, "-cp", ":".join(map(str, jars)))
 
 
-def fetch_jars(shared: Path, steps: Steps) -> tuple[Path, ...]:
+def fetch_jars(shared: Path, java: Java, steps: Steps) -> tuple[Path, ...]:
     """Kafka's jars, through Maven the first time, each checked against the list in the repository.
 
     Raises:
@@ -110,7 +111,7 @@ def fetch_jars(shared: Path, steps: Steps) -> tuple[Path, ...]:
     with locked(shared / "kafka.lock"):
         if not done.exists() or done.read_text() != wanted:
             if not _matches(libs, listed):
-                _run_maven(parts.maven(steps), libs, len(listed), steps)
+                _run_maven(parts.maven(steps), java, libs, len(listed), steps)
             with steps.step("checksums of Kafka's jars") as note:
                 if not _matches(libs, listed):
                     raise RuntimeError(f"the jars in {libs} are not those of {_HOME / 'sha512sums.txt'}")
@@ -125,12 +126,15 @@ def _matches(libs: Path, listed: Mapping[str, str]) -> bool:
     return all(hashlib.sha512((libs / name).read_bytes()).hexdigest() == digest for name, digest in listed.items())
 
 
-def _run_maven(maven: Path, libs: Path, count: int, steps: Steps) -> None:
+def _run_maven(maven: Path, java: Java, libs: Path, count: int, steps: Steps) -> None:
     shutil.rmtree(libs, ignore_errors=True)
     argv = [str(maven), "-B", "-f", str(_HOME / "pom.xml"), "dependency:copy-dependencies", f"-Dkafka.libs={libs}"]
+    environment = {**os.environ, "JAVA_HOME": str(java.path.resolve().parents[1])}
     fetched, size, kept = 0, 0.0, list[str]()
     with steps.step(f"Kafka's {count} jars (Maven)") as note:
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:  # noqa: S603
+        with subprocess.Popen(  # noqa: S603
+            argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
             for line in process.stdout or ():
                 kept = [*kept[-30:], line]
                 if match := re.search(r"Downloaded .*\.jar \(([\d.]+) (k|M)B", line):

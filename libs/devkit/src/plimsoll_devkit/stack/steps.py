@@ -24,15 +24,15 @@ class Steps:
     def step(self, title: str) -> Iterator[Note]:
         """Run the body as one step; the yielded function says how far it is."""
         began = time.monotonic()
-        said, said_at = "...", began
+        said, said_at, printed = "...", began, "..."
 
         def note(text: str) -> None:
-            nonlocal said, said_at
+            nonlocal said, said_at, printed
             said, now = text, time.monotonic()
             if self._live:
                 self._write(f"\r\033[K  {now - began:5.1f} s  {title}  {text}")
             elif now - said_at > _QUIET_SECONDS:
-                said_at = now
+                said_at, printed = now, text
                 self._write(f"  {now - began:5.1f} s  {title}  {text}\n")
 
         note("...")
@@ -41,7 +41,7 @@ class Steps:
         except BaseException:
             self._write(f"{self._clear()}  {time.monotonic() - began:5.1f} s  {title}  FAILED\n")
             raise
-        text = "" if said == "..." else f"  {said}"
+        text = "" if said in ("...", printed) else f"  {said}"
         self._write(f"{self._clear()}  {time.monotonic() - began:5.1f} s  {title}{text}\n")
 
     def say(self, text: str) -> None:
