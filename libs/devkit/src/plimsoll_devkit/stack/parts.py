@@ -58,12 +58,11 @@ def wheel(name: str, steps: Steps) -> Path:
 
 
 def _uv() -> str:
-    """The uv that built this environment."""
+    """The uv that built this environment; fetched again where `.local` was removed since."""
     own = LOCAL / "bootstrap" / "bin" / "uv"
-    found = str(own) if own.exists() else shutil.which("uv")
-    if found is None:
-        raise PartMissingError("uv", "installing pinned wheels", "make .venv")
-    return found
+    if not own.exists() and not shutil.which("uv"):
+        subprocess.run(["/bin/sh", str(ROOT / "deploy" / "local" / "bootstrap.sh")], check=True)  # noqa: S603
+    return str(own) if own.exists() else "uv"
 
 
 def system_package(package: str, program: str, why: str, steps: Steps) -> Path:
