@@ -25,6 +25,8 @@ _JVM = (
     "-Xlog:cds=off",
     "-Xlog:cds+dynamic=off",
 )
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+_SYSTEM_CERTIFICATES = Path("/etc/ssl/certs/java/cacerts")
 _MEGABYTE = 1_000_000
 
 
@@ -128,8 +130,12 @@ def _matches(libs: Path, listed: Mapping[str, str]) -> bool:
 
 def _run_maven(maven: Path, java: Java, libs: Path, count: int, steps: Steps) -> None:
     shutil.rmtree(libs, ignore_errors=True)
-    argv = [str(maven), "-B", "-f", str(_HOME / "pom.xml"), "dependency:copy-dependencies", f"-Dkafka.libs={libs}"]
+    argv = [str(maven), "-B", "-f", str(_HOME / "pom.xml"), _COPY, f"-Dkafka.libs={libs}"]
     environment = {**os.environ, "JAVA_HOME": str(java.path.resolve().parents[1])}
+    if _SYSTEM_CERTIFICATES.exists():
+        # A Java from a wheel trusts its own list only, not what this machine's administrator added.
+        trust = f"-Djavax.net.ssl.trustStore={_SYSTEM_CERTIFICATES}"
+        environment["MAVEN_OPTS"] = f"{environment.get('MAVEN_OPTS', '')} {trust}".strip()
     fetched, size, kept = 0, 0.0, list[str]()
     with steps.step(f"Kafka's {count} jars (Maven)") as note:
         with subprocess.Popen(  # noqa: S603
