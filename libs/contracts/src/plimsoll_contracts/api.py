@@ -133,10 +133,12 @@ class DeadLetterView(Event):
     key: str | None
     code: str
     detail: str
-    attempts: int
     at: Instant
     size: int
+    """Bytes of the value."""
     replayed_at: Instant | None = None
+    value_base64: str | None = None
+    """The value, where one letter is shown."""
 
 
 class DeadLetterList(Event):

@@ -260,6 +260,7 @@ class Violation(Event):
     dimension: Dimension
     basis: Basis | None = None
     limit: int
+    """What the figure is held against; on the burst basis the limit times the multiplier."""
     limit_source: str
     """``override``, ``plan`` or ``default``."""
     limit_set_by: str | None = None
@@ -307,6 +308,8 @@ class EnforcementReply(Event):
     """In shadow mode: the request was let through although it would have been refused."""
     fail_open: tuple[Gate, ...] = ()
     """Gates that let this through because nothing is known of the tenant's entitlement."""
+    denied_gates: tuple[Gate, ...] = ()
+    """Gates that refused it; the message says why."""
     hold: HoldView | None = None
     settled: Settled | None = None
     over_limit: bool = False

@@ -1,0 +1,85 @@
+"""How is the enforcer started: ``python -m plimsoll_quota_enforcer [migrate | --check-config]``."""
+
+import asyncio
+import sys
+
+import structlog
+import uvicorn
+
+from plimsoll_quota_enforcer.app import NAME, Enforcer
+from plimsoll_quota_enforcer.config import EnforcerSettings
+from plimsoll_quota_enforcer.storage.queries import MIGRATIONS, SCHEMA
+from plimsoll_runtime import config, logs, migrations, pool
+
+USAGE = """usage: python -m plimsoll_quota_enforcer [migrate | --check-config]
+
+  (nothing)        run the service until SIGTERM
+  migrate          bring the schema up to date, as the owner named by PLIMSOLL_MIGRATE_DSN
+  --check-config   print every setting with its value and source, and exit"""
+
+log = structlog.get_logger("plimsoll.quota")
+
+
+async def run(settings: EnforcerSettings) -> int:
+    """Run until SIGTERM; return 1 if the engine ended by itself."""
+    sessions = await pool.create(
+        settings.postgres_dsn.get_secret_value(),
+        application_name=f"{NAME}-{settings.instance}",
+        schema=SCHEMA,
+        max_size=6,
+    )
+    try:
+        await migrations.verify(sessions, schema=SCHEMA, sources=MIGRATIONS)
+        enforcer = Enforcer(settings, sessions)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                enforcer.asgi,
+                host=settings.http_host,
+                port=settings.http_port,
+                log_config=None,
+                access_log=False,
+                lifespan="on",
+            )
+        )
+        await server.serve()
+        return 1 if enforcer.engine.failure is not None or not server.started else 0
+    finally:
+        await sessions.close()
+
+
+async def migrate() -> int:
+    """Apply what is missing and say what was."""
+    settings = config.load(config.MigrateSettings)
+    dsn = settings.migrate_dsn.get_secret_value()
+    done = await migrations.migrate(dsn, schema=SCHEMA, sources=MIGRATIONS)
+    for migration in done:
+        print(f"applied {migration}")
+    print(f"schema {SCHEMA} is up to date")
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    """Choose by the arguments."""
+    match arguments:
+        case []:
+            settings = config.load(EnforcerSettings)
+            logs.configure(
+                service=NAME, instance=settings.instance, format=settings.log_format, level=settings.log_level
+            )
+            try:
+                return asyncio.run(run(settings))
+            except migrations.WrongSchemaError as wrong:
+                log.error("wrong schema", problem=str(wrong))  # noqa: TRY400 - it is the operator's, not a bug
+                return 1
+        case ["migrate"]:
+            return asyncio.run(migrate())
+        case ["--check-config"]:
+            print(config.render(config.describe(config.load(EnforcerSettings))))
+            return 0
+        case _:
+            print(USAGE, file=sys.stderr)
+            return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

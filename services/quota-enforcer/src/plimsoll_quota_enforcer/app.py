@@ -1,0 +1,119 @@
+"""With what does the enforcer run: the wiring of engine, storage, sweep, API and probes, in the order they live."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import asyncpg
+import structlog
+from faststream.asgi import AsgiFastStream
+from starlette.types import ASGIApp
+
+from plimsoll_client import EnforcementClient
+from plimsoll_contracts.topics import QUOTA_DECISIONS, QUOTA_LIMITS, REPLIES_HTTP
+from plimsoll_quota_enforcer import metrics
+from plimsoll_quota_enforcer.api import Api
+from plimsoll_quota_enforcer.config import EnforcerSettings
+from plimsoll_quota_enforcer.handlers import register
+from plimsoll_quota_enforcer.requests import Decoder
+from plimsoll_quota_enforcer.storage.cache import StateCache
+from plimsoll_quota_enforcer.storage.unit import Unit, open_unit
+from plimsoll_quota_enforcer.sweep import Sweep
+from plimsoll_runtime import http, probes
+from plimsoll_streams.consumer import Settings
+from plimsoll_streams.dispatch import Transaction
+from plimsoll_streams.engine import Engine
+from plimsoll_streams.failures import Backoff
+
+NAME = "quota-enforcer"
+
+log = structlog.get_logger("plimsoll.quota")
+
+
+class Enforcer:
+    """One process: the parts, and the ASGI application that starts and stops them."""
+
+    def __init__(self, settings: EnforcerSettings, pool: asyncpg.Pool) -> None:
+        """Wire the parts; nothing runs before the application's lifespan."""
+        policy = settings.policy()
+        self.cache = StateCache(settings.cache_rows_max)
+        self._pool = pool
+        self._bootstrap = settings.kafka_bootstrap
+        self._instance = f"{NAME}-{settings.instance}"
+        self._client: EnforcementClient | None = None
+        self._client_lock = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+
+        async def unit_of(tx: Transaction, tenants: object) -> Unit:
+            wanted = [tenant for tenant in tenants if tenant]  # type: ignore[attr-defined]
+            return await open_unit(tx.connection, wanted, self.cache, policy)
+
+        self.engine: Engine[Unit] = Engine(
+            name=NAME,
+            bootstrap=settings.kafka_bootstrap,
+            pool=pool,
+            open_unit=unit_of,
+            instance=str(settings.instance),
+            settings=Settings(records_max=settings.batch_records_max, first_records_max=settings.batch_records_max),
+            needs=(QUOTA_DECISIONS.name, QUOTA_LIMITS.name, REPLIES_HTTP.name),
+        )
+        register(self.engine, Decoder(policy.multipliers))
+        self._sweep = Sweep(
+            pool,
+            self.cache,
+            policy,
+            seconds=settings.sweep_seconds,
+            retention_days=settings.retention_days,
+            wake_relay=self.engine.wake_relay,
+            backoff=Backoff(random.Random()),
+        )
+        self._api = Api(pool, self.cache, policy, client=self.client, wake_relay=self.engine.wake_relay)
+        self.asgi = self._wire()
+
+    def _wire(self) -> ASGIApp:
+        routes = probes.routes(checks={"database": self._database, "partitions": self._partitions}, status=self.status)
+        faststream = AsgiFastStream(self.engine.broker, asgi_routes=routes, logger=None)
+        self.engine.attach(faststream)
+        faststream.after_startup(self._begin)
+        faststream.on_shutdown(self._end)
+        return http.beside(faststream, self._api.app(), paths=[path for path, _ in routes])
+
+    async def _begin(self) -> None:
+        self._run("sweep", self._sweep.run)
+        self._run("gauges", self._gauge)
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._client is not None:
+            await self._client.__aexit__(None, None, None)
+
+    def _run(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._tasks.append(asyncio.create_task(work(), name=f"{NAME}-{name}"))
+
+    async def _gauge(self) -> None:
+        while True:
+            metrics.cached_tenants.set(len(self.cache))
+            await asyncio.sleep(1)
+
+    async def client(self) -> EnforcementClient:
+        """Return the client by which HTTP asks over the topic, started at first use."""
+        async with self._client_lock:
+            if self._client is None:
+                client = EnforcementClient(self._bootstrap, caller="http", instance=self._instance)
+                self._client = await client.__aenter__()
+            return self._client
+
+    async def _database(self) -> probes.CheckResult:
+        await self._pool.fetchval("SELECT 1")
+        return probes.CheckResult(ok=True)
+
+    async def _partitions(self) -> probes.CheckResult:
+        settled = self.engine.is_settled()
+        return probes.CheckResult(ok=settled, detail="" if settled else "partitions are being claimed")
+
+    def status(self) -> Mapping[str, object]:
+        """Give the process's account of itself."""
+        return {"service": NAME, "instance": self._instance, "cached_tenants": len(self.cache), **self.engine.status()}

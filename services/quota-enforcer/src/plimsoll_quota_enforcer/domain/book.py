@@ -1,0 +1,196 @@
+"""How does a tenant's state move: the one place that writes charges, holds and usage while a batch is decided."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from plimsoll_contracts import codes
+from plimsoll_contracts.enforcement import HoldState, SettleOutcome
+from plimsoll_quota_enforcer.domain.limits import ceiling, resolve
+from plimsoll_quota_enforcer.domain.model import GAUGES, TENANT, Charge, Content, Hold, Place
+from plimsoll_quota_enforcer.domain.state import (
+    Change,
+    ChangeKind,
+    Crossing,
+    Decision,
+    Edge,
+    Outcome,
+    OverKey,
+    Policy,
+    Settlement,
+    TenantState,
+)
+from plimsoll_quota_enforcer.domain.tally import Share
+
+INT64_MAX = 2**63 - 1
+
+
+class Book:
+    """One tenant's state while a batch is decided: a copy that is written, and a record of what was."""
+
+    def __init__(self, state: TenantState, now: datetime, policy: Policy) -> None:
+        """Branch the state; the one that was given is never changed."""
+        self.state = state
+        self.now = now
+        self.policy = policy
+        self.seq = state.seq
+        self.charges = dict(state.charges)
+        self.holds = dict(state.holds)
+        self.open_holds = dict(state.open_holds)
+        self.tally = state.tally.branch()
+        self.over = dict(state.over)
+        self._changes: list[Change] = []
+        self._charges: set[str] = set()
+        self._holds: set[str] = set()
+
+    def share(self, deployment: str) -> Share:
+        """Return what one deployment has now."""
+        hold = self.open_holds.get(deployment)
+        return Share(self.charges.get(deployment), self.holds[hold] if hold is not None else None)
+
+    def open_hold(self, hold: Hold) -> None:
+        """Let a hold begin; the deployment's open one, if any, must have been closed."""
+        before = self.share(hold.deployment)
+        self.holds[hold.id] = hold
+        self.open_holds[hold.deployment] = hold.id
+        self.tally.replace(before, Share(before.charge, hold))
+        self._holds.add(hold.id)
+        self._record(ChangeKind.HOLD_OPENED, hold.deployment, hold.target, hold=hold.id, hold_state=HoldState.OPEN)
+
+    def close_hold(self, hold: Hold, state: HoldState, settlement: Settlement | None = None) -> Hold:
+        """End a hold, open or expired, and keep what its commit came to."""
+        if hold.state is HoldState.OPEN:
+            before = self.share(hold.deployment)
+            del self.open_holds[hold.deployment]
+            self.tally.replace(before, Share(before.charge, None))
+        closed = replace(hold, state=state)
+        if settlement is not None:
+            closed = replace(closed, settled_revision=settlement.revision, settled_outcome=settlement.outcome)
+        self.holds[hold.id] = closed
+        self._holds.add(hold.id)
+        self._record(ChangeKind.HOLD_CLOSED, hold.deployment, hold.target, hold=hold.id, hold_state=state)
+        return closed
+
+    def settle(self, deployment: str, revision: int | None, content: Content, *, gone: bool = False) -> Settlement:
+        """Set a deployment's charge, if the revision is newer (DESIGN 5.2).
+
+        A revision of None is the present one + 1. An equal revision is unchanged with the same content, and kept
+        out as a conflict with any other. What would overflow is kept out too.
+        """
+        present = self.charges.get(deployment)
+        if revision is None:
+            revision = present.revision + 1 if present is not None else 1
+        if present is not None and revision <= present.revision:
+            if revision < present.revision:
+                return Settlement(deployment, present.revision, SettleOutcome.STALE)
+            if present.gone == gone and (gone or _same(present.content, content)):
+                return Settlement(deployment, revision, SettleOutcome.UNCHANGED)
+            return Settlement(deployment, revision, None, codes.REVISION_CONFLICT)
+        if gone and present is not None:
+            content = present.content
+        if not gone and not self.fits_in_64_bits(content):
+            return Settlement(deployment, revision, None, codes.AMOUNT_OVERFLOW)
+        self._record(ChangeKind.SETTLED, deployment, content, revision=revision, gone=gone)
+        before = self.share(deployment)
+        charge = Charge(deployment, revision, content, gone, self.seq)
+        self.charges[deployment] = charge
+        self.tally.replace(before, Share(charge, before.hold))
+        self._charges.add(deployment)
+        return Settlement(deployment, revision, SettleOutcome.SETTLED)
+
+    def fits_in_64_bits(self, content: Content) -> bool:
+        """Tell whether every figure stays an int64 with this added: the tenant's are the largest."""
+        total = self.tally.usage(TENANT).total
+        amounts = content.footprint.charged(content.multipliers)
+        return all(have + more <= INT64_MAX for have, more in zip(total, amounts, strict=False))
+
+    def expire_holds(self) -> None:
+        """Close every hold whose time has passed (DESIGN 5.3 rule 1)."""
+        passed = [hold for hold in map(self.holds.__getitem__, self.open_holds.values()) if hold.expires_at <= self.now]
+        for hold in sorted(passed, key=lambda hold: (hold.expires_at, hold.id)):
+            self.close_hold(hold, HoldState.EXPIRED)
+
+    def is_over(self, places: Iterable[Place]) -> bool:
+        """Tell whether any of these places is over a limit now."""
+        return any(True for place in places for _ in self._overs(place))
+
+    def _overs(self, place: Place) -> Iterable[tuple[OverKey, int, int]]:
+        limits = resolve(self.state, place, self.now)
+        if not limits:
+            return
+        total = self.tally.usage(place).total
+        for info in GAUGES:
+            top = ceiling(limits.get(info.dimension), info, self.policy.multipliers)
+            if top is not None and total[info.gauge] > top:
+                yield (place, info.gauge), top, total[info.gauge]
+
+    def cross(self, places: Iterable[Place], cause: str) -> tuple[Crossing, ...]:
+        """Tell each limit that was crossed at these places, once, in either direction (DESIGN 5.3 rule 11)."""
+        crossings: list[Crossing] = []
+        for place in sorted(places):
+            over = {key: (top, usage) for key, top, usage in self._overs(place)}
+            if not over and not self.over:
+                continue
+            for info in GAUGES:
+                key = (place, info.gauge)
+                if key in over and key not in self.over:
+                    self.over[key] = self.now
+                    crossings.append(Crossing(place, info, Edge.STARTED, *over[key], self.now, cause))
+                elif key in self.over and key not in over:
+                    limit = resolve(self.state, place, self.now).get(info.dimension)
+                    top = ceiling(limit, info, self.policy.multipliers)
+                    usage = self.tally.usage(place).total[info.gauge]
+                    crossings.append(Crossing(place, info, Edge.ENDED, top, usage, self.over.pop(key), cause))
+        if crossings and self.seq == self.state.seq:
+            self.seq += 1  # what is told is state too: a state without it must not be taken for this one
+        return tuple(replace(crossing, seq=self.seq) for crossing in crossings)
+
+    def finish(
+        self,
+        cause: str,
+        *,
+        decisions: Iterable[Decision] = (),
+        settlements: Iterable[Settlement] = (),
+        also: Iterable[Place] = (),
+    ) -> Outcome:
+        """Close the book: the state after it, and what of it is new. ``also`` names places whose limits moved."""
+        crossings = self.cross({*self.tally.changed, *also}, cause)
+        state = replace(
+            self.state,
+            seq=self.seq,
+            charges=self.charges,
+            holds=self.holds,
+            open_holds=self.open_holds,
+            tally=self.tally,
+            over=self.over,
+        )
+        return Outcome(
+            state,
+            tuple(decisions),
+            tuple(settlements),
+            tuple(self._changes),
+            frozenset(self._charges),
+            frozenset(self._holds),
+            self.tally.changed,
+            crossings,
+        )
+
+    def _record(
+        self,
+        kind: ChangeKind,
+        deployment: str,
+        content: Content,
+        *,
+        hold: str = "",
+        hold_state: HoldState | None = None,
+        revision: int | None = None,
+        gone: bool = False,
+    ) -> None:
+        """Take the next sequence number for one step of history."""
+        self.seq += 1
+        self._changes.append(Change(self.seq, kind, deployment, content, hold, hold_state, revision, gone))
+
+
+def _same(stored: Content, told: Content) -> bool:
+    """Compare what a deployment is; multipliers are ours, not part of what was told."""
+    return stored.place == told.place and stored.app == told.app and stored.footprint == told.footprint

@@ -1,0 +1,297 @@
+-- The model of quota enforcement. Truth is charges, open holds and measurements; usage is a cache of them.
+-- Names sort as bytes (collation "C"), so that guards are locked in one order by code and by SQL alike.
+-- Absent environments and stacks are empty strings: they are part of keys.
+
+-- The guard: whoever changes a tenant's state locks its row first, and raises seq.
+CREATE TABLE tenants (
+    tenant           text COLLATE "C" PRIMARY KEY,
+    seq              bigint NOT NULL DEFAULT 0,
+    defaults_version bigint NOT NULL DEFAULT 0 -- the defaults under which limits crossed were last told
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
+
+-- One row: what is the same for everybody. Taken after every guard, by whoever changes the defaults.
+CREATE TABLE platform (
+    one              boolean PRIMARY KEY DEFAULT true CHECK (one),
+    defaults_version bigint NOT NULL DEFAULT 0
+);
+INSERT INTO platform DEFAULT VALUES;
+
+CREATE TABLE charges (
+    tenant            text COLLATE "C" NOT NULL,
+    deployment        text COLLATE "C" NOT NULL,
+    revision          bigint NOT NULL CHECK (revision >= 0),
+    gone              boolean NOT NULL, -- a tombstone: it counts nothing and keeps the revision
+    environment       text COLLATE "C" NOT NULL,
+    stack             text COLLATE "C" NOT NULL,
+    app               text COLLATE "C" NOT NULL,
+    cpu_reserved      bigint NOT NULL CHECK (cpu_reserved >= 0), -- raw: before any multiplier
+    cpu_limit         bigint NOT NULL CHECK (cpu_limit >= 0),
+    memory_reserved   bigint NOT NULL CHECK (memory_reserved >= 0),
+    memory_limit      bigint NOT NULL CHECK (memory_limit >= 0),
+    disk              bigint NOT NULL CHECK (disk >= 0),
+    vapps             bigint NOT NULL CHECK (vapps >= 0),
+    reservation_milli integer NOT NULL,
+    limit_milli       integer NOT NULL,
+    nodes             jsonb,           -- which node carries how much
+    changed_seq       bigint NOT NULL, -- of the tenant, at the last settle
+    changed_at        timestamptz NOT NULL,
+    omitted_since     timestamptz,     -- a census did not name it
+    PRIMARY KEY (tenant, deployment)
+) WITH (fillfactor = 80);
+
+CREATE TABLE holds (
+    tenant            text COLLATE "C" NOT NULL,
+    request_id        text COLLATE "C" NOT NULL,
+    deployment        text COLLATE "C" NOT NULL,
+    environment       text COLLATE "C" NOT NULL,
+    stack             text COLLATE "C" NOT NULL,
+    app               text COLLATE "C" NOT NULL,
+    cpu_reserved      bigint NOT NULL CHECK (cpu_reserved >= 0),
+    cpu_limit         bigint NOT NULL CHECK (cpu_limit >= 0),
+    memory_reserved   bigint NOT NULL CHECK (memory_reserved >= 0),
+    memory_limit      bigint NOT NULL CHECK (memory_limit >= 0),
+    disk              bigint NOT NULL CHECK (disk >= 0),
+    vapps             bigint NOT NULL CHECK (vapps >= 0),
+    reservation_milli integer NOT NULL,
+    limit_milli       integer NOT NULL,
+    replaces          text[] NOT NULL DEFAULT '{}',
+    nodes             jsonb,
+    expires_at        timestamptz NOT NULL,
+    state             text NOT NULL CHECK (state IN ('open', 'committed', 'released', 'expired')),
+    settled_revision  bigint,
+    settled_outcome   text,
+    changed_at        timestamptz NOT NULL,
+    PRIMARY KEY (tenant, request_id)
+) WITH (fillfactor = 80);
+CREATE UNIQUE INDEX holds_one_open_per_deployment ON holds (tenant, deployment) WHERE state = 'open';
+CREATE INDEX holds_to_expire ON holds (expires_at) WHERE state = 'open';
+
+-- Figures by gauge, in the order cpu reserved, cpu burst, memory reserved, memory burst, disk, vapps, stacks,
+-- environments, apps; usage_by_dimension below spells them out.
+CREATE TABLE usage (
+    tenant      text COLLATE "C" NOT NULL,
+    environment text COLLATE "C" NOT NULL,
+    stack       text COLLATE "C" NOT NULL,
+    used        bigint[] NOT NULL CHECK (cardinality(used) = 9 AND 0 <= ALL (used)),
+    held        bigint[] NOT NULL CHECK (cardinality(held) = 9 AND 0 <= ALL (held)),
+    changed_at  timestamptz NOT NULL,
+    PRIMARY KEY (tenant, environment, stack)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
+
+CREATE VIEW usage_by_dimension AS
+SELECT u.tenant, u.environment, u.stack, g.dimension, g.basis, u.used[g.place] AS used, u.held[g.place] AS held, u.changed_at
+FROM usage u
+CROSS JOIN (VALUES
+    (1, 'cpu', 'reserved'), (2, 'cpu', 'burst'), (3, 'memory', 'reserved'), (4, 'memory', 'burst'),
+    (5, 'disk', NULL), (6, 'vapps', NULL), (7, 'stacks', NULL), (8, 'environments', NULL), (9, 'apps', NULL)
+) AS g (place, dimension, basis);
+
+CREATE TABLE measured (
+    tenant      text COLLATE "C" NOT NULL,
+    environment text COLLATE "C" NOT NULL,
+    stack       text COLLATE "C" NOT NULL,
+    bytes       bigint, -- null is unknown, never 0
+    measured_at timestamptz NOT NULL,
+    method      text NOT NULL,
+    complete    boolean NOT NULL,
+    term        bigint NOT NULL,
+    scan        bigint NOT NULL,
+    PRIMARY KEY (tenant, environment, stack)
+);
+
+-- A limit: an amount, or unlimited (value null). An absent row inherits.
+CREATE TABLE limits (
+    tenant      text COLLATE "C" NOT NULL,
+    environment text COLLATE "C" NOT NULL,
+    stack       text COLLATE "C" NOT NULL,
+    dimension   text NOT NULL,
+    value       bigint CHECK (value >= 0),
+    mode        text NOT NULL CHECK (mode IN ('enforce', 'shadow')),
+    version     bigint NOT NULL,
+    expires_at  timestamptz,
+    set_by      text NOT NULL,
+    reason      text NOT NULL,
+    set_at      timestamptz NOT NULL,
+    PRIMARY KEY (tenant, environment, stack, dimension)
+);
+CREATE INDEX limits_to_expire ON limits (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE defaults (
+    dimension   text PRIMARY KEY,
+    value       bigint CHECK (value >= 0),
+    mode        text NOT NULL CHECK (mode IN ('enforce', 'shadow')),
+    version     bigint NOT NULL,
+    expires_at  timestamptz,
+    set_by      text NOT NULL,
+    reason      text NOT NULL,
+    set_at      timestamptz NOT NULL
+);
+
+-- Every change of a limit; the tenant of a global default is empty. Versions grow also across unset and set.
+CREATE TABLE limit_history (
+    tenant      text COLLATE "C" NOT NULL,
+    environment text COLLATE "C" NOT NULL,
+    stack       text COLLATE "C" NOT NULL,
+    dimension   text NOT NULL,
+    version     bigint NOT NULL,
+    is_set      boolean NOT NULL, -- false: unset, so that it inherits from here on
+    value       bigint,
+    mode        text NOT NULL,
+    expires_at  timestamptz,
+    changed_by  text NOT NULL,
+    reason      text NOT NULL,
+    changed_at  timestamptz NOT NULL,
+    seq         bigint,
+    PRIMARY KEY (tenant, environment, stack, dimension, version)
+);
+
+CREATE TABLE limit_requests (
+    id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant         text COLLATE "C" NOT NULL,
+    environment    text COLLATE "C" NOT NULL,
+    stack          text COLLATE "C" NOT NULL,
+    dimension      text NOT NULL,
+    value          bigint,
+    state          text NOT NULL CHECK (state IN ('asked', 'approved', 'rejected')),
+    asked_by       text NOT NULL,
+    asked_reason   text NOT NULL,
+    asked_at       timestamptz NOT NULL,
+    decided_by     text,
+    decided_reason text,
+    decided_at     timestamptz
+);
+
+-- Which limits are crossed now, as last told: every crossing is told once.
+CREATE TABLE over_limits (
+    tenant      text COLLATE "C" NOT NULL,
+    environment text COLLATE "C" NOT NULL,
+    stack       text COLLATE "C" NOT NULL,
+    gauge       smallint NOT NULL, -- as in usage, from 0
+    since       timestamptz NOT NULL,
+    PRIMARY KEY (tenant, environment, stack, gauge)
+);
+
+-- The projection of what billing last said; ended is a tombstone and denies.
+CREATE TABLE entitlements (
+    tenant      text COLLATE "C" PRIMARY KEY,
+    version     bigint NOT NULL,
+    fingerprint bytea NOT NULL,
+    plan        text NOT NULL,
+    limits      jsonb NOT NULL, -- our dimensions only; null is unlimited
+    deployments boolean NOT NULL,
+    blocked     text[] NOT NULL,
+    ended       boolean NOT NULL,
+    snapshot    text NOT NULL,
+    projected_at timestamptz NOT NULL
+);
+
+-- What was asked, what was answered, and what it was decided on: seq names the tenant's charges, holds and limits,
+-- the two versions name the rest.
+CREATE TABLE decisions (
+    day                 date NOT NULL,
+    tenant              text COLLATE "C" NOT NULL,
+    request_id          text COLLATE "C" NOT NULL,
+    verb                text NOT NULL,
+    fingerprint         bytea NOT NULL,
+    request             text NOT NULL,
+    reply               text NOT NULL,
+    hold                text,
+    allowed             boolean NOT NULL,
+    code                text,
+    fail_open           text[] NOT NULL,
+    seq                 bigint NOT NULL,
+    entitlement_version bigint,
+    defaults_version    bigint NOT NULL,
+    decided_at          timestamptz NOT NULL,
+    PRIMARY KEY (day, tenant, request_id)
+) PARTITION BY RANGE (day);
+
+-- Every settle, hold edge and measurement: usage at any instant, and what-if.
+CREATE TABLE changes (
+    day               date NOT NULL,
+    tenant            text COLLATE "C" NOT NULL,
+    seq               bigint NOT NULL,
+    at                timestamptz NOT NULL,
+    kind              text NOT NULL,
+    deployment        text NOT NULL,
+    environment       text NOT NULL,
+    stack             text NOT NULL,
+    app               text NOT NULL,
+    amounts           bigint[] NOT NULL, -- raw, as the columns of charges
+    reservation_milli integer NOT NULL,
+    limit_milli       integer NOT NULL,
+    hold              text NOT NULL,
+    hold_state        text,
+    revision          bigint,
+    gone              boolean NOT NULL,
+    PRIMARY KEY (day, tenant, seq)
+) PARTITION BY RANGE (day);
+
+CREATE TABLE waiters (
+    tenant         text COLLATE "C" NOT NULL,
+    request_id     text COLLATE "C" NOT NULL,
+    request        text NOT NULL,
+    reply_topic    text NOT NULL,
+    reply_partition integer,
+    correlation_id text NOT NULL,
+    until          timestamptz NOT NULL,
+    waits_for      text NOT NULL,
+    stored_at      timestamptz NOT NULL,
+    PRIMARY KEY (tenant, request_id)
+);
+
+CREATE TABLE nodes (
+    node             text COLLATE "C" PRIMARY KEY,
+    pool             text COLLATE "C" NOT NULL,
+    labels           jsonb NOT NULL,
+    cpu_capacity     bigint, -- null: the node never told, and is no gate
+    memory_capacity  bigint,
+    cpu_allocated    bigint NOT NULL DEFAULT 0,
+    memory_allocated bigint NOT NULL DEFAULT 0,
+    report_version   bigint NOT NULL,
+    reported_at      timestamptz NOT NULL
+);
+
+-- Partitions by day: made ahead, dropped whole. It runs as its owner, since services own no tables.
+CREATE FUNCTION maintain_partitions(ahead_days integer, keep_days integer) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+    parent text;
+    made integer := 0;
+    old record;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtext('plimsoll quota partitions'));
+    FOREACH parent IN ARRAY ARRAY['decisions', 'changes'] LOOP
+        FOR offset_days IN -1 .. ahead_days LOOP
+            IF to_regclass(format('%I', parent || to_char(today + offset_days, '_YYYYMMDD'))) IS NULL THEN
+                EXECUTE format(
+                    'CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)',
+                    parent || to_char(today + offset_days, '_YYYYMMDD'), parent,
+                    today + offset_days, today + offset_days + 1);
+                made := made + 1;
+            END IF;
+        END LOOP;
+        FOR old IN
+            SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+            WHERE i.inhparent = parent::regclass
+              AND c.relname < parent || to_char(today - keep_days, '_YYYYMMDD')
+        LOOP
+            EXECUTE format('DROP TABLE %I', old.relname);
+        END LOOP;
+    END LOOP;
+    RETURN made;
+END
+$$;
+SELECT maintain_partitions(14, 35);
+
+-- The service reads and writes rows; it owns nothing, so it cannot change the schema.
+DO $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO quota_enforcer', current_schema());
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %I TO quota_enforcer', current_schema());
+    EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA %I TO quota_enforcer', current_schema());
+    EXECUTE format('REVOKE ALL ON FUNCTION %I.maintain_partitions(integer, integer) FROM PUBLIC', current_schema());
+    EXECUTE format('GRANT EXECUTE ON FUNCTION %I.maintain_partitions(integer, integer) TO quota_enforcer', current_schema());
+END
+$$;

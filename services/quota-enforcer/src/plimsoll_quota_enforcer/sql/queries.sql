@@ -1,0 +1,222 @@
+-- name: open_tenants
+-- Guards of tenants never seen before, taken in the order in which guards are locked.
+INSERT INTO tenants (tenant) SELECT t FROM unnest($1::text[]) AS t ORDER BY t COLLATE "C" ON CONFLICT DO NOTHING
+
+-- name: lock_tenants
+SELECT tenant, seq, defaults_version FROM tenants WHERE tenant = ANY ($1::text[]) ORDER BY tenant FOR UPDATE
+
+-- name: lock_idle_tenants
+-- The same for the sweep, which passes over whatever somebody else is working on.
+SELECT tenant, seq, defaults_version FROM tenants WHERE tenant = ANY ($1::text[]) ORDER BY tenant FOR UPDATE SKIP LOCKED
+
+-- name: clock
+-- Read after the guards, so that no decision is older than the state it rests on.
+SELECT clock_timestamp() AS now, defaults_version FROM platform
+
+-- name: load_charges
+SELECT * FROM charges WHERE tenant = ANY ($1::text[]) AND NOT gone
+
+-- name: load_open_holds
+SELECT * FROM holds WHERE tenant = ANY ($1::text[]) AND state = 'open'
+
+-- name: load_limits
+SELECT * FROM limits WHERE tenant = ANY ($1::text[])
+
+-- name: load_entitlements
+SELECT * FROM entitlements WHERE tenant = ANY ($1::text[])
+
+-- name: load_over_limits
+SELECT * FROM over_limits WHERE tenant = ANY ($1::text[])
+
+-- name: load_defaults
+SELECT * FROM defaults
+
+-- name: recall_decisions
+-- Keys of partitioned tables are not unique by themselves: they are looked up under the guard, by days of the window.
+SELECT d.tenant, d.request_id, d.fingerprint, d.reply, d.hold
+FROM unnest($1::text[], $2::text[]) AS x (tenant, request_id)
+CROSS JOIN LATERAL (
+    SELECT * FROM decisions d
+    WHERE d.tenant = x.tenant AND d.request_id = x.request_id AND d.day BETWEEN $3 AND $4
+    ORDER BY d.day DESC LIMIT 1
+) AS d
+
+-- name: recall_charges
+SELECT c.* FROM unnest($1::text[], $2::text[]) AS x (tenant, deployment)
+CROSS JOIN LATERAL (
+    SELECT * FROM charges c WHERE c.tenant = x.tenant AND c.deployment = x.deployment LIMIT 1
+) AS c
+
+-- name: recall_holds
+SELECT h.* FROM unnest($1::text[], $2::text[]) AS x (tenant, request_id)
+CROSS JOIN LATERAL (
+    SELECT * FROM holds h WHERE h.tenant = x.tenant AND h.request_id = x.request_id LIMIT 1
+) AS h
+
+-- name: save_tenants
+UPDATE tenants t SET seq = x.seq, defaults_version = x.defaults_version
+FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS x (tenant, seq, defaults_version)
+WHERE t.tenant = x.tenant
+
+-- name: save_charges
+INSERT INTO charges (
+    tenant, deployment, revision, gone, environment, stack, app, cpu_reserved, cpu_limit, memory_reserved,
+    memory_limit, disk, vapps, reservation_milli, limit_milli, changed_seq, changed_at)
+SELECT x.*, $17 FROM unnest(
+    $1::text[], $2::text[], $3::bigint[], $4::boolean[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bigint[],
+    $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::int[], $15::int[], $16::bigint[]) AS x
+ON CONFLICT (tenant, deployment) DO UPDATE SET
+    revision = excluded.revision, gone = excluded.gone, environment = excluded.environment, stack = excluded.stack,
+    app = excluded.app, cpu_reserved = excluded.cpu_reserved, cpu_limit = excluded.cpu_limit,
+    memory_reserved = excluded.memory_reserved, memory_limit = excluded.memory_limit, disk = excluded.disk,
+    vapps = excluded.vapps, reservation_milli = excluded.reservation_milli, limit_milli = excluded.limit_milli,
+    changed_seq = excluded.changed_seq, changed_at = excluded.changed_at, omitted_since = NULL
+
+-- name: save_holds
+-- Closed ones come first in the arrays: a deployment's next hold may open in the same batch.
+INSERT INTO holds (
+    tenant, request_id, deployment, environment, stack, app, cpu_reserved, cpu_limit, memory_reserved,
+    memory_limit, disk, vapps, reservation_milli, limit_milli, expires_at, state, settled_revision, settled_outcome,
+    changed_at)
+SELECT x.*, $19 FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
+    $10::bigint[], $11::bigint[], $12::bigint[], $13::int[], $14::int[], $15::timestamptz[], $16::text[], $17::bigint[],
+    $18::text[]) AS x
+ON CONFLICT (tenant, request_id) DO UPDATE SET
+    deployment = excluded.deployment, environment = excluded.environment, stack = excluded.stack, app = excluded.app,
+    cpu_reserved = excluded.cpu_reserved, cpu_limit = excluded.cpu_limit, memory_reserved = excluded.memory_reserved,
+    memory_limit = excluded.memory_limit, disk = excluded.disk, vapps = excluded.vapps,
+    reservation_milli = excluded.reservation_milli, limit_milli = excluded.limit_milli,
+    expires_at = excluded.expires_at, state = excluded.state, settled_revision = excluded.settled_revision,
+    settled_outcome = excluded.settled_outcome, changed_at = excluded.changed_at
+
+-- name: save_usage
+INSERT INTO usage (tenant, environment, stack, used, held, changed_at)
+SELECT x.tenant, x.environment, x.stack, x.used::bigint[], x.held::bigint[], $6
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS x (tenant, environment, stack, used, held)
+ON CONFLICT (tenant, environment, stack) DO UPDATE SET
+    used = excluded.used, held = excluded.held, changed_at = excluded.changed_at
+
+-- name: save_decisions
+INSERT INTO decisions (
+    tenant, request_id, verb, fingerprint, request, reply, hold, allowed, code, fail_open, seq, entitlement_version,
+    defaults_version, decided_at, day)
+SELECT x.tenant, x.request_id, x.verb, x.fingerprint, x.request, x.reply, x.hold, x.allowed, x.code,
+    x.fail_open::text[], x.seq, x.entitlement_version, $13, $14, $15
+FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::boolean[], $9::text[],
+    $10::text[], $11::bigint[], $12::bigint[])
+    AS x (tenant, request_id, verb, fingerprint, request, reply, hold, allowed, code, fail_open, seq, entitlement_version)
+
+-- name: save_changes
+INSERT INTO changes (
+    tenant, seq, kind, deployment, environment, stack, app, amounts, reservation_milli, limit_milli, hold, hold_state,
+    revision, gone, at, day)
+SELECT x.tenant, x.seq, x.kind, x.deployment, x.environment, x.stack, x.app, x.amounts::bigint[], x.reservation_milli,
+    x.limit_milli, x.hold, x.hold_state, x.revision, x.gone, $15, $16
+FROM unnest(
+    $1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::int[],
+    $10::int[], $11::text[], $12::text[], $13::bigint[], $14::boolean[])
+    AS x (tenant, seq, kind, deployment, environment, stack, app, amounts, reservation_milli, limit_milli, hold,
+          hold_state, revision, gone)
+
+-- name: save_over_limits
+INSERT INTO over_limits (tenant, environment, stack, gauge, since)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::timestamptz[])
+ON CONFLICT DO NOTHING
+
+-- name: forget_over_limits
+DELETE FROM over_limits o USING unnest($1::text[], $2::text[], $3::text[], $4::smallint[]) AS x (tenant, environment, stack, gauge)
+WHERE o.tenant = x.tenant AND o.environment = x.environment AND o.stack = x.stack AND o.gauge = x.gauge
+
+-- name: save_entitlements
+INSERT INTO entitlements (
+    tenant, version, fingerprint, plan, limits, deployments, blocked, ended, snapshot, projected_at)
+SELECT x.tenant, x.version, x.fingerprint, x.plan, x.limits::jsonb, x.deployments, x.blocked::text[], x.ended,
+    x.snapshot, $10
+FROM unnest(
+    $1::text[], $2::bigint[], $3::bytea[], $4::text[], $5::text[], $6::boolean[], $7::text[], $8::boolean[], $9::text[])
+    AS x (tenant, version, fingerprint, plan, limits, deployments, blocked, ended, snapshot)
+ON CONFLICT (tenant) DO UPDATE SET
+    version = excluded.version, fingerprint = excluded.fingerprint, plan = excluded.plan, limits = excluded.limits,
+    deployments = excluded.deployments, blocked = excluded.blocked, ended = excluded.ended,
+    snapshot = excluded.snapshot, projected_at = excluded.projected_at
+WHERE excluded.version > entitlements.version
+
+-- name: tenants_to_sweep
+-- Holds whose time has passed, limits whose time has passed, and tenants not yet judged by the present defaults.
+SELECT tenant FROM (
+    (SELECT DISTINCT tenant FROM holds WHERE state = 'open' AND expires_at <= clock_timestamp() LIMIT $1)
+    UNION
+    (SELECT DISTINCT tenant FROM limits WHERE expires_at <= clock_timestamp() LIMIT $1)
+    UNION
+    (SELECT t.tenant FROM tenants t, platform p WHERE t.defaults_version < p.defaults_version LIMIT $1)
+) AS due ORDER BY tenant LIMIT $1
+
+-- name: forget_expired_limits
+DELETE FROM limits WHERE tenant = ANY ($1::text[]) AND expires_at <= $2 RETURNING *
+
+-- name: forget_expired_defaults
+DELETE FROM defaults WHERE expires_at <= $1 RETURNING *
+
+-- name: lock_platform
+SELECT defaults_version FROM platform FOR UPDATE
+
+-- name: raise_defaults_version
+UPDATE platform SET defaults_version = defaults_version + 1 RETURNING defaults_version
+
+-- name: last_limit_versions
+SELECT environment, stack, dimension, max(version) AS version FROM limit_history
+WHERE tenant = $1 AND environment = $2 AND stack = $3 GROUP BY environment, stack, dimension
+
+-- name: save_limit
+INSERT INTO limits (tenant, environment, stack, dimension, value, mode, version, expires_at, set_by, reason, set_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ON CONFLICT (tenant, environment, stack, dimension) DO UPDATE SET
+    value = excluded.value, mode = excluded.mode, version = excluded.version, expires_at = excluded.expires_at,
+    set_by = excluded.set_by, reason = excluded.reason, set_at = excluded.set_at
+
+-- name: forget_limit
+DELETE FROM limits WHERE tenant = $1 AND environment = $2 AND stack = $3 AND dimension = $4
+
+-- name: save_default
+INSERT INTO defaults (dimension, value, mode, version, expires_at, set_by, reason, set_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (dimension) DO UPDATE SET
+    value = excluded.value, mode = excluded.mode, version = excluded.version, expires_at = excluded.expires_at,
+    set_by = excluded.set_by, reason = excluded.reason, set_at = excluded.set_at
+
+-- name: forget_default
+DELETE FROM defaults WHERE dimension = $1
+
+-- name: save_limit_history
+INSERT INTO limit_history (
+    tenant, environment, stack, dimension, version, is_set, value, mode, expires_at, changed_by, reason, changed_at, seq)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+
+-- name: list_tenants
+SELECT tenant FROM tenants WHERE tenant > $1 ORDER BY tenant LIMIT $2
+
+-- name: list_scopes
+SELECT environment, stack FROM (
+    SELECT environment, stack FROM usage WHERE tenant = $1
+    UNION
+    SELECT environment, stack FROM limits WHERE tenant = $1
+) AS s WHERE (environment, stack) > ($2, $3) ORDER BY environment, stack LIMIT $4
+
+-- name: read_usage
+SELECT used, held, changed_at FROM usage WHERE tenant = $1 AND environment = $2 AND stack = $3
+
+-- name: read_tenant
+SELECT seq FROM tenants WHERE tenant = $1
+
+-- name: count_open_holds
+SELECT count(*) FROM holds WHERE tenant = $1 AND state = 'open' AND ($2 = '' OR environment = $2) AND ($3 = '' OR stack = $3)
+
+-- name: count_deployments
+SELECT count(*) FROM charges WHERE tenant = $1 AND NOT gone AND ($2 = '' OR environment = $2) AND ($3 = '' OR stack = $3)
+
+-- name: forget_closed_holds
+-- In bites, so that no transaction is long.
+DELETE FROM holds WHERE ctid IN (
+    SELECT ctid FROM holds WHERE state <> 'open' AND changed_at < clock_timestamp() - make_interval(days => $1) LIMIT $2)

@@ -1,0 +1,1 @@
+"""Where state lives: the tenant's rows in PostgreSQL, loaded under its guard and written with the offsets."""

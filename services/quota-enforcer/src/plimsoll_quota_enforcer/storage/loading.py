@@ -1,0 +1,147 @@
+"""How does a tenant's state come out of its rows: whole for what counts, by name for what a batch asks about."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from plimsoll_contracts.dimensions import Dimension
+from plimsoll_contracts.enforcement import Verb
+from plimsoll_quota_enforcer.domain.model import Ask, Charge, Fact, Gauge, Hold, Limit, StoredDecision
+from plimsoll_quota_enforcer.domain.state import OverKey, Policy, TenantState, fold
+from plimsoll_quota_enforcer.storage import rows
+from plimsoll_quota_enforcer.storage.queries import QUERIES
+from plimsoll_streams.transactions import Connection
+
+
+async def load(
+    connection: Connection, seqs: Mapping[str, int], defaults: Mapping[Dimension, Limit]
+) -> dict[str, TenantState]:
+    """Load whole tenants: every live charge, open hold, limit and crossing, and the entitlement."""
+    tenants = list(seqs)
+    charges: dict[str, dict[str, Charge]] = {tenant: {} for tenant in tenants}
+    for row in await connection.fetch(QUERIES["load_charges"], tenants):
+        charges[row["tenant"]][row["deployment"]] = rows.charge(row)
+    holds: dict[str, dict[str, Hold]] = {tenant: {} for tenant in tenants}
+    for row in await connection.fetch(QUERIES["load_open_holds"], tenants):
+        holds[row["tenant"]][row["request_id"]] = rows.hold(row)
+    limits = rows.limits_by_place(await connection.fetch(QUERIES["load_limits"], tenants))
+    entitlements = {
+        row["tenant"]: rows.entitlement(row) for row in await connection.fetch(QUERIES["load_entitlements"], tenants)
+    }
+    over: dict[str, dict[OverKey, datetime]] = {tenant: {} for tenant in tenants}
+    for row in await connection.fetch(QUERIES["load_over_limits"], tenants):
+        over[row["tenant"]][(row["environment"], row["stack"]), Gauge(row["gauge"])] = row["since"]
+    return {
+        tenant: fold(
+            tenant,
+            seqs[tenant],
+            charges=charges[tenant],
+            holds=holds[tenant],
+            limits=limits.get(tenant, {}),
+            defaults=defaults,
+            entitlement=entitlements.get(tenant),
+            over=over[tenant],
+        )
+        for tenant in tenants
+    }
+
+
+async def load_defaults(connection: Connection) -> Mapping[Dimension, Limit]:
+    """Load the global defaults."""
+    found = await connection.fetch(QUERIES["load_defaults"])
+    return {Dimension(row["dimension"]): rows.limit(row) for row in found}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a batch names that a tenant's state may not have: by (tenant, id)."""
+
+    requests: Sequence[tuple[str, str]] = ()
+    holds: Sequence[tuple[str, str]] = ()
+    deployments: Sequence[tuple[str, str]] = ()
+
+
+def named_by_asks(asks: Iterable[Ask], states: Mapping[str, TenantState]) -> Named:
+    """Find what these requests name: earlier answers, closed holds, tombstones."""
+    requests, holds, deployments = set(), set(), set()
+    for ask in asks:
+        state = states[ask.tenant]
+        if ask.verb is not Verb.CHECK:
+            requests.add((ask.tenant, ask.request_id))
+        if ask.verb in (Verb.COMMIT, Verb.RELEASE) and ask.hold not in state.holds:
+            holds.add((ask.tenant, ask.hold))
+        if ask.verb is Verb.ADJUST and ask.deployment not in state.charges:
+            deployments.add((ask.tenant, ask.deployment))
+        if ask.verb is Verb.COMMIT and (hold := state.holds.get(ask.hold)) and hold.deployment not in state.charges:
+            deployments.add((ask.tenant, hold.deployment))
+    return Named(sorted(requests), sorted(holds), sorted(deployments))
+
+
+def named_by_facts(facts: Iterable[Fact], states: Mapping[str, TenantState]) -> Named:
+    """Find the tombstones that these facts name."""
+    missing = {(fact.tenant, fact.deployment) for fact in facts if fact.deployment not in states[fact.tenant].charges}
+    return Named(deployments=sorted(missing))
+
+
+async def recall(
+    connection: Connection, named: Named, states: Mapping[str, TenantState], now: datetime, policy: Policy
+) -> dict[str, TenantState]:
+    """Return the states of the tenants named, with what was named added to them."""
+    decisions: dict[str, dict[str, StoredDecision]] = {}
+    if named.requests:
+        first, last = _days(now, policy.window + policy.clock_skew)
+        for row in await connection.fetch(QUERIES["recall_decisions"], *rows.columns(named.requests), first, last):
+            stored = StoredDecision(row["fingerprint"], row["reply"].encode(), row["hold"])
+            decisions.setdefault(row["tenant"], {})[row["request_id"]] = stored
+    holds: dict[str, dict[str, Hold]] = {}
+    # A repeated reserve tells its hold's present state, which may have been closed since.
+    repeated = [(tenant, d.hold) for tenant, by_id in decisions.items() for d in by_id.values() if d.hold is not None]
+    wanted = sorted({*named.holds, *repeated})
+    if wanted:
+        for row in await connection.fetch(QUERIES["recall_holds"], *rows.columns(wanted)):
+            holds.setdefault(row["tenant"], {})[row["request_id"]] = rows.hold(row)
+    of_holds = {(tenant, hold.deployment) for tenant, by_id in holds.items() for hold in by_id.values()}
+    missing = [pair for pair in {*named.deployments, *of_holds} if pair[1] not in states[pair[0]].charges]
+    charges: dict[str, dict[str, Charge]] = {}
+    if missing:
+        for row in await connection.fetch(QUERIES["recall_charges"], *rows.columns(sorted(missing))):
+            charges.setdefault(row["tenant"], {})[row["deployment"]] = rows.charge(row)
+    touched = {tenant for tenant, _ in named.requests} | holds.keys() | charges.keys()
+    return {
+        tenant: _with(states[tenant], decisions.get(tenant, {}), holds.get(tenant, {}), charges.get(tenant, {}))
+        for tenant in touched
+    }
+
+
+def _with(
+    state: TenantState,
+    decisions: Mapping[str, StoredDecision],
+    holds: Mapping[str, Hold],
+    charges: Mapping[str, Charge],
+) -> TenantState:
+    """Add what was recalled; what the state has already is as fresh, or fresher within the same transaction."""
+    return replace(
+        state,
+        decisions={**state.decisions, **decisions},
+        holds={**holds, **state.holds} if holds else state.holds,
+        charges={**charges, **state.charges} if charges else state.charges,
+    )
+
+
+def _days(now: datetime, back: timedelta) -> tuple[object, object]:
+    return (now - back).date(), now.date()
+
+
+def without_recalled(state: TenantState) -> TenantState:
+    """Return the state without what only the batch named: closed holds, tombstones and earlier answers."""
+    return replace(
+        state,
+        decisions={},
+        holds={id_: state.holds[id_] for id_ in state.open_holds.values()},
+        charges={name: charge for name, charge in state.charges.items() if not charge.gone},
+    )
+
+
+def with_defaults(state: TenantState, defaults: Mapping[Dimension, Limit]) -> TenantState:
+    """Return the state under the present global defaults, which are no part of its seq."""
+    return state if state.defaults is defaults else replace(state, defaults=defaults)

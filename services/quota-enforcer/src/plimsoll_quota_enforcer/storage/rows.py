@@ -1,0 +1,192 @@
+"""How does a row become a value, and a value a row."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import asyncpg
+
+from plimsoll_contracts.dimensions import Dimension
+from plimsoll_contracts.enforcement import HoldState, Mode
+from plimsoll_quota_enforcer.domain.model import (
+    Charge,
+    Content,
+    Entitlement,
+    Footprint,
+    Hold,
+    Limit,
+    Multipliers,
+    Place,
+)
+from plimsoll_quota_enforcer.domain.state import Change
+from plimsoll_quota_enforcer.domain.tally import Usage
+
+Columns = list[Sequence[Any]]
+
+
+def columns(rows: Sequence[tuple[Any, ...]]) -> Columns:
+    """Turn rows into the arrays that a statement unnests."""
+    return list(zip(*rows, strict=True))
+
+
+def array(values: Iterable[object]) -> str:
+    """Write one array as a text: arrays of arrays cannot be unnested one by one."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def _content(row: asyncpg.Record) -> Content:
+    footprint = Footprint(
+        row["cpu_reserved"],
+        row["cpu_limit"],
+        row["memory_reserved"],
+        row["memory_limit"],
+        row["disk"],
+        row["vapps"],
+    )
+    multipliers = Multipliers(row["reservation_milli"], row["limit_milli"])
+    return Content((row["environment"], row["stack"]), row["app"], footprint, multipliers)
+
+
+def _content_cells(content: Content) -> tuple[Any, ...]:
+    footprint, multipliers = content.footprint, content.multipliers
+    return (
+        *content.place,
+        content.app,
+        footprint.cpu_reserved,
+        footprint.cpu_limit,
+        footprint.memory_reserved,
+        footprint.memory_limit,
+        footprint.disk,
+        footprint.vapps,
+        multipliers.reservation_milli,
+        multipliers.limit_milli,
+    )
+
+
+def charge(row: asyncpg.Record) -> Charge:
+    """Read a row of ``charges``."""
+    return Charge(row["deployment"], row["revision"], _content(row), row["gone"], row["changed_seq"])
+
+
+def charge_cells(tenant: str, value: Charge) -> tuple[Any, ...]:
+    """Write a row for ``save_charges``."""
+    return (
+        tenant,
+        value.deployment,
+        value.revision,
+        value.gone,
+        *_content_cells(value.content),
+        value.changed_seq,
+    )
+
+
+def hold(row: asyncpg.Record) -> Hold:
+    """Read a row of ``holds``."""
+    return Hold(
+        row["request_id"],
+        row["deployment"],
+        _content(row),
+        row["expires_at"],
+        HoldState(row["state"]),
+        row["settled_revision"],
+        row["settled_outcome"],
+    )
+
+
+def hold_cells(tenant: str, value: Hold) -> tuple[Any, ...]:
+    """Write a row for ``save_holds``."""
+    return (
+        tenant,
+        value.id,
+        value.deployment,
+        *_content_cells(value.target),
+        value.expires_at,
+        value.state,
+        value.settled_revision,
+        value.settled_outcome,
+    )
+
+
+def change_cells(tenant: str, value: Change) -> tuple[Any, ...]:
+    """Write a row for ``save_changes``."""
+    footprint, multipliers = value.content.footprint, value.content.multipliers
+    amounts = (
+        footprint.cpu_reserved,
+        footprint.cpu_limit,
+        footprint.memory_reserved,
+        footprint.memory_limit,
+        footprint.disk,
+        footprint.vapps,
+    )
+    return (
+        tenant,
+        value.seq,
+        value.kind,
+        value.deployment,
+        *value.content.place,
+        value.content.app,
+        array(amounts),
+        multipliers.reservation_milli,
+        multipliers.limit_milli,
+        value.hold,
+        value.hold_state,
+        value.revision,
+        value.gone,
+    )
+
+
+def usage_cells(tenant: str, place: Place, value: Usage) -> tuple[Any, ...]:
+    """Write a row for ``save_usage``: used, and what open holds add."""
+    held = (total - used for total, used in zip(value.total, value.used, strict=True))
+    return (tenant, *place, array(value.used), array(held))
+
+
+def limit(row: asyncpg.Record) -> Limit:
+    """Read a row of ``limits`` or ``defaults``."""
+    return Limit(
+        row["value"],
+        Mode(row["mode"]),
+        row["version"],
+        row["expires_at"],
+        row["set_by"],
+        row["set_at"],
+        row["reason"],
+    )
+
+
+def limits_by_place(rows: Iterable[asyncpg.Record]) -> Mapping[str, dict[Place, dict[Dimension, Limit]]]:
+    """Read rows of ``limits``: by tenant, then place, then dimension."""
+    found: dict[str, dict[Place, dict[Dimension, Limit]]] = {}
+    for row in rows:
+        places = found.setdefault(row["tenant"], {})
+        places.setdefault((row["environment"], row["stack"]), {})[Dimension(row["dimension"])] = limit(row)
+    return found
+
+
+def entitlement(row: asyncpg.Record) -> Entitlement:
+    """Read a row of ``entitlements``."""
+    return Entitlement(
+        row["version"],
+        row["plan"],
+        {Dimension(name): value for name, value in json.loads(row["limits"]).items()},
+        row["deployments"],
+        frozenset(Dimension(name) for name in row["blocked"]),
+        row["ended"],
+        row["projected_at"],
+        row["fingerprint"],
+    )
+
+
+def entitlement_cells(tenant: str, value: Entitlement, snapshot: str) -> tuple[Any, ...]:
+    """Write a row for ``save_entitlements``."""
+    return (
+        tenant,
+        value.version,
+        value.fingerprint,
+        value.plan,
+        json.dumps(value.limits),
+        value.deployments,
+        array(sorted(value.blocked)),
+        value.ended,
+        snapshot,
+    )

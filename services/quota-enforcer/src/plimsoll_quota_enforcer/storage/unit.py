@@ -1,0 +1,255 @@
+"""What does one transaction load, change and save: the states of its tenants, under their guards."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from plimsoll_contracts.enforcement import HoldState
+from plimsoll_contracts.topics import QUOTA_LIMITS
+from plimsoll_quota_enforcer import answers
+from plimsoll_quota_enforcer.domain.model import Ask, Fact
+from plimsoll_quota_enforcer.domain.state import Change, Crossing, Decision, Edge, Outcome, Policy, TenantState
+from plimsoll_quota_enforcer.storage import loading, rows
+from plimsoll_quota_enforcer.storage.cache import StateCache
+from plimsoll_quota_enforcer.storage.queries import QUERIES
+from plimsoll_streams.dispatch import Transaction
+from plimsoll_streams.records import OutboxMessage
+from plimsoll_streams.transactions import Connection
+
+Emit = Callable[[OutboxMessage], None]
+
+
+@dataclass(slots=True)
+class _Written:
+    """What the outcomes so far have written of one tenant."""
+
+    changes: list[Change] = field(default_factory=list)
+    charges: set[str] = field(default_factory=set)
+    holds: set[str] = field(default_factory=set)
+    places: set[tuple[str, str]] = field(default_factory=set)
+    crossings: list[Crossing] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A decision to be stored: with its request as it came and its reply as it goes."""
+
+    decision: Decision
+    request: str
+    reply: str
+
+
+class Unit:
+    """The tenants of one transaction. Nothing of it is seen outside before ``committed``."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        cache: StateCache,
+        policy: Policy,
+        *,
+        now: datetime,
+        states: dict[str, TenantState],
+        defaults_version: int,
+    ) -> None:
+        """Take what ``open_unit`` has locked and loaded."""
+        self.connection = connection
+        self.policy = policy
+        self.now = now
+        self.defaults_version = defaults_version
+        self._cache = cache
+        self._states = states
+        self._seqs = {tenant: state.seq for tenant, state in states.items()}
+        self._written: dict[str, _Written] = {}
+        self._kept: list[Kept] = []
+        self._snapshots: dict[str, str] = {}
+        self._judged: set[str] = set()
+
+    @property
+    def tenants(self) -> Iterable[str]:
+        """Every tenant whose guard this unit has."""
+        return self._states.keys()
+
+    def state(self, tenant: str) -> TenantState:
+        """Return a tenant's state as the batch has left it so far."""
+        return self._states[tenant]
+
+    def replace(self, state: TenantState) -> None:
+        """Take a state whose limits or entitlement were changed beside a book."""
+        self._states[state.tenant] = state
+
+    async def recall_for_asks(self, asks: Sequence[Ask]) -> None:
+        """Bring up what these requests name: earlier answers, closed holds, tombstones."""
+        await self._recall(loading.named_by_asks(asks, self._states))
+
+    async def recall_for_facts(self, facts: Sequence[Fact]) -> None:
+        """Bring up the tombstones that these facts name."""
+        await self._recall(loading.named_by_facts(facts, self._states))
+
+    async def _recall(self, named: loading.Named) -> None:
+        self._states.update(await loading.recall(self.connection, named, self._states, self.now, self.policy))
+
+    def absorb(self, outcome: Outcome) -> None:
+        """Take over what was decided about one tenant."""
+        tenant = outcome.state.tenant
+        self._states[tenant] = outcome.state
+        written = self._written.setdefault(tenant, _Written())
+        written.changes.extend(outcome.changes)
+        written.charges |= outcome.charges
+        written.holds |= outcome.holds
+        written.places |= outcome.places
+        written.crossings.extend(outcome.crossings)
+
+    def keep(self, decision: Decision, request: str, reply: str) -> None:
+        """Store a decision, so that a repeat of its request gets the same answer."""
+        self._kept.append(Kept(decision, request, reply))
+
+    def keep_snapshot(self, tenant: str, snapshot: str) -> None:
+        """Store the snapshot that the tenant's entitlement was read from."""
+        self._snapshots[tenant] = snapshot
+
+    def judged_by_present_defaults(self, tenant: str) -> None:
+        """Note that crossings of the present global defaults were told for a tenant."""
+        self._judged.add(tenant)
+
+    async def save(self, tx: Transaction) -> None:
+        """Write everything as the last act of a batch's transaction."""
+        await self.write(tx.emit)
+
+    async def write(self, emit: Emit) -> None:
+        """Write everything, one statement a table."""
+        written = {tenant: w for tenant, w in self._written.items() if w.changes or w.crossings or w.places}
+        await self._write_tenants()
+        await self._write_truth(written)
+        await self._write_usage(written)
+        await self._write_crossings(written, emit)
+        if self._snapshots:
+            cells_ = [self._entitlement_cells(tenant, text) for tenant, text in self._snapshots.items()]
+            await self._execute("save_entitlements", cells_, self.now)
+        if self._kept:
+            cells = [_decision_cells(kept) for kept in self._kept]
+            await self._execute("save_decisions", cells, self.defaults_version, self.now, self.now.date())
+
+    async def _write_tenants(self) -> None:
+        # Every change counts at the tenant itself, where the defaults apply: whoever moved is judged by them too.
+        moved = [
+            (tenant, state.seq, self.defaults_version)
+            for tenant, state in self._states.items()
+            if state.seq != self._seqs[tenant] or tenant in self._judged
+        ]
+        if moved:
+            await self._execute("save_tenants", moved)
+
+    async def _write_truth(self, written: Mapping[str, _Written]) -> None:
+        charges = [
+            rows.charge_cells(tenant, self._states[tenant].charges[deployment])
+            for tenant, w in written.items()
+            for deployment in w.charges
+        ]
+        if charges:
+            await self._execute("save_charges", charges, self.now)
+        holds = [(tenant, self._states[tenant].holds[id_]) for tenant, w in written.items() for id_ in w.holds]
+        if holds:
+            holds.sort(key=lambda each: each[1].state is HoldState.OPEN)
+            await self._execute("save_holds", [rows.hold_cells(tenant, hold) for tenant, hold in holds], self.now)
+        changes = [rows.change_cells(tenant, change) for tenant, w in written.items() for change in w.changes]
+        if changes:
+            await self._execute("save_changes", changes, self.now, self.now.date())
+
+    async def _write_usage(self, written: Mapping[str, _Written]) -> None:
+        cells = [
+            rows.usage_cells(tenant, place, self._states[tenant].tally.usage(place))
+            for tenant, w in written.items()
+            for place in w.places
+        ]
+        if cells:
+            await self._execute("save_usage", cells, self.now)
+
+    async def _write_crossings(self, written: Mapping[str, _Written], emit: Emit) -> None:
+        crossings = [(tenant, crossing) for tenant, w in written.items() for crossing in w.crossings]
+        for edge, statement in ((Edge.STARTED, "save_over_limits"), (Edge.ENDED, "forget_over_limits")):
+            told = [(tenant, crossing) for tenant, crossing in crossings if crossing.edge is edge]
+            cells = [
+                (tenant, *c.place, c.info.gauge, *((c.since,) if edge is Edge.STARTED else ())) for tenant, c in told
+            ]
+            if cells:
+                await self._execute(statement, cells)
+        for tenant, crossing in crossings:
+            told_event = answers.over_limit(tenant, crossing)
+            kind = answers.OVER_LIMIT_TYPES[crossing.edge]
+            name = f"{tenant}:{crossing.seq}:{told_event.scope}:{crossing.info.gauge}:{crossing.edge}"
+            headers = tuple(answers.envelope(kind, name, self.now).headers())
+            emit(OutboxMessage(QUOTA_LIMITS.name, tenant.encode(), told_event.model_dump_json().encode(), headers))
+
+    def _entitlement_cells(self, tenant: str, snapshot: str) -> tuple[object, ...]:
+        entitlement = self._states[tenant].entitlement
+        if entitlement is None:
+            raise LookupError(f"{tenant} has no entitlement to write")
+        return rows.entitlement_cells(tenant, entitlement, snapshot)
+
+    async def _execute(self, statement: str, cells: Sequence[tuple[object, ...]], *rest: object) -> None:
+        await self.connection.execute(QUERIES[statement], *rows.columns(cells), *rest)
+
+    def committed(self) -> None:
+        """Let the cache have the new states; they are what the database has now."""
+        for state in self._states.values():
+            self._cache.put(loading.without_recalled(state))
+
+
+def _decision_cells(kept: Kept) -> tuple[object, ...]:
+    decision = kept.decision
+    opened = decision.hold.id if decision.hold is not None else None
+    return (
+        decision.ask.tenant,
+        decision.ask.request_id,
+        decision.ask.verb,
+        decision.ask.fingerprint,
+        kept.request,
+        kept.reply,
+        opened,
+        decision.allowed,
+        decision.code.code if decision.code is not None else None,
+        rows.array(answers.failed_open(decision)),
+        decision.seq,
+        decision.entitlement_version,
+    )
+
+
+async def open_unit(
+    connection: Connection,
+    tenants: Sequence[str],
+    cache: StateCache,
+    policy: Policy,
+    *,
+    lock: str = "lock_tenants",
+) -> Unit:
+    """Lock the guards of these tenants in order, take the clock after them, and load what the cache lacks.
+
+    Args:
+        connection: inside the transaction.
+        tenants: whose guards to take, in any order.
+        cache: states of earlier batches.
+        policy: the platform's.
+        lock: the statement that locks; the sweep's passes over what is locked.
+    """
+    unknown = [tenant for tenant in tenants if not cache.knows(tenant)]
+    if unknown:
+        await connection.execute(QUERIES["open_tenants"], unknown)
+    guards = await connection.fetch(QUERIES[lock], list(tenants))
+    clock = await connection.fetchrow(QUERIES["clock"])
+    if clock is None:
+        raise LookupError("table platform has no row")
+    if clock["defaults_version"] != cache.defaults_version:
+        cache.defaults = await loading.load_defaults(connection)
+        cache.defaults_version = clock["defaults_version"]
+    states: dict[str, TenantState] = {}
+    stale: dict[str, int] = {}
+    for guard in guards:
+        state = cache.get(guard["tenant"], guard["seq"])
+        if state is None:
+            stale[guard["tenant"]] = guard["seq"]
+        else:
+            states[guard["tenant"]] = loading.with_defaults(state, cache.defaults)
+    if stale:
+        states.update(await loading.load(connection, stale, cache.defaults))
+    return Unit(connection, cache, policy, now=clock["now"], states=states, defaults_version=clock["defaults_version"])
