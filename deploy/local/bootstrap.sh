@@ -41,7 +41,7 @@ if ! is_pinned "$uv"; then
         need_pip
         say "fetching uv $UV_VERSION"
         rm -rf "$HOME_OF_UV"
-        "$python" -m pip install --quiet --disable-pip-version-check --target "$HOME_OF_UV" "uv==$UV_VERSION" \
+        "$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$HOME_OF_UV" "uv==$UV_VERSION" \
             || fail "uv $UV_VERSION could not be fetched; it installs every other package, as uv.lock says."
     fi
 fi

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import signal
+import socket
+import struct
 from typing import Literal, Self
 
 from plimsoll_devkit.stack.process import descendants, signal_process
@@ -70,16 +72,16 @@ class Proxy:
     def cut(self) -> None:
         """Reset every open connection; new ones are accepted unless `refuse` is set."""
         for writer in list(self._writers):
-            writer.transport.abort()
+            _reset(writer)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refuse:
-            writer.transport.abort()
+            _reset(writer)
             return
         try:
             far_reader, far_writer = await asyncio.open_connection(*self._target)
         except OSError:
-            writer.transport.abort()
+            _reset(writer)
             return
         self.connections += 1
         self._writers |= {writer, far_writer}
@@ -99,3 +101,10 @@ class Proxy:
                 await sink.drain()
         sink.close()
         self._writers.discard(sink)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection with RST instead of an orderly FIN."""
+    # Closed without lingering: what is unsent is dropped, and the other end is told that something broke.
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

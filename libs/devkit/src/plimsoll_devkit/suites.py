@@ -30,13 +30,16 @@ class Suite:
 
 # A folder of tests/ that is not in this table is an error, and so is a row without its folder.
 SUITES = (
-    Suite("style", 0.5, quick=True, command=("ruff", "check", ".")),
+    Suite("style", 0.3, quick=True, command=("ruff", "check", ".")),
     Suite("format", 0.2, quick=True, command=("ruff", "format", "--check", ".")),
-    Suite("types", 1.5, quick=True, command=("mypy", *_CHECKED)),
-    Suite("layers", 0.3, quick=True, command=("lint-imports",)),
-    Suite("unit", 1.5, quick=True),
+    Suite("types", 1, quick=True, command=("mypy", *_CHECKED)),
+    Suite("layers", 0.3, quick=True, command=("lint-imports", "--no-logo")),
+    Suite("unit", 1, quick=True),
+    Suite("contract", 0.5, quick=True),
+    Suite("docs", 2, quick=True),
     Suite("integration", 4),
-    Suite("system", 3),
+    Suite("system", 2.5),
+    Suite("alerts", 2),
 )
 NOT_SUITES = {"bench"}
 
