@@ -10,7 +10,11 @@ from plimsoll_contracts.export import messages_of
 from plimsoll_contracts.topics import CATALOGUE
 
 HERE = Path(__file__).parent
-MODELS: dict[str, type[BaseModel]] = {kind: model for kind, model, _ in messages_of(CATALOGUE)}
+MODELS: dict[str, type[BaseModel]] = dict(messages_of(CATALOGUE))
+
+
+COMPACT = {"quota.request.v1", "quota.reply.v1", "quota.decision.v1"}
+"""What is written often, and so without the fields that stand at their default."""
 
 
 def bodies(folder: str) -> list[Path]:
@@ -20,6 +24,11 @@ def bodies(folder: str) -> list[Path]:
 def kind_of(path: Path) -> str:
     """Return the ``ce_type`` in a file's name: the name itself, or the name less its last word."""
     return path.stem if path.stem in MODELS else path.stem.rpartition(".")[0]
+
+
+def written(kind: str, message: BaseModel) -> bytes:
+    """Return the bytes that are written for a message of a type."""
+    return message.model_dump_json(exclude_defaults=kind in COMPACT).encode()
 
 
 def headers_of(kind: str) -> Headers:
@@ -42,7 +51,8 @@ def rewrite() -> None:
     Bytes that a release has written must stay readable: copy the old file to ``accepted/`` first.
     """
     for path in GOLDEN:
-        path.write_text(MODELS[kind_of(path)].model_validate_json(path.read_bytes()).model_dump_json())
+        kind = kind_of(path)
+        path.write_bytes(written(kind, MODELS[kind].model_validate_json(path.read_bytes())))
 
 
 if __name__ == "__main__":

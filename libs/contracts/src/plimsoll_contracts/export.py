@@ -18,7 +18,7 @@ from plimsoll_contracts.scopes import Scope
 from plimsoll_contracts.topics import CATALOGUE, QUOTA_REQUESTS, REPLIES_FLOWS, REPLIES_HTTP, REPLY_PREFIX, Topic
 
 SERVICES = frozenset({"quota-enforcer"})
-"""Our own services: what they read is described as they read it, everything else as they write it."""
+"""Our own services, whose operations AsyncAPI lists."""
 
 _GENERATED = "<!-- Written by `python -m plimsoll_contracts export`: change the code, not this page. -->"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -29,6 +29,7 @@ _REQUEST_TYPE = next(iter(QUOTA_REQUESTS.messages))
 
 _TEXT: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 256}
 _CLOUD_EVENT = ("ce_specversion", "ce_id", "ce_type", "ce_source", "ce_time", "content-type")
+_DEAD_LETTER = ("dlq-code", "dlq-detail", "dlq-topic", "dlq-partition", "dlq-offset", "dlq-consumer")
 _REQUEST_HEADERS = {
     "reply_to": _TEXT | {"pattern": f"^{REPLY_PREFIX.replace('.', '[.]')}", "description": "An existing topic."},
     "correlation_id": _TEXT | {"description": "Comes back on the reply, byte for byte."},
@@ -52,24 +53,19 @@ class _Schemas(GenerateJsonSchema):
         return False
 
 
-def mode_of(topic: Topic) -> JsonSchemaMode:
-    """Tell which side of a model describes a topic: what we accept where we read it, else what we write."""
-    return "validation" if SERVICES & set(topic.consumers) else "serialization"
-
-
-def messages_of(topics: Iterable[Topic]) -> Iterator[tuple[str, type[BaseModel], Topic]]:
-    """Yield each message type once, with its model and the first topic that carries it."""
+def messages_of(topics: Iterable[Topic]) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Yield each message type once, with its model."""
     seen: set[str] = set()
     for topic in topics:
         for kind, model in topic.messages.items():
             if kind not in seen:
                 seen.add(kind)
-                yield kind, model, topic
+                yield kind, model
 
 
-def schema(kind: str, model: type[BaseModel], topic: Topic) -> dict[str, Any]:
-    """Return the JSON Schema of one message type."""
-    body = model.model_json_schema(mode=mode_of(topic), schema_generator=_Schemas)
+def schema(kind: str, model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema of one message type, as it is read: a field that has a default may be left out."""
+    body = model.model_json_schema(mode="validation", schema_generator=_Schemas)
     return {"$schema": _DIALECT, "$id": f"urn:plimsoll:{kind}"} | body
 
 
@@ -95,13 +91,14 @@ def asyncapi(topics: tuple[Topic, ...] = CATALOGUE) -> dict[str, Any]:
     """Return the AsyncAPI 3.0 document of a catalogue of topics."""
     kinds = list(messages_of(topics))
     template = "#/components/schemas/{model}"
-    inputs: list[tuple[type[BaseModel], JsonSchemaMode]] = list({(m, mode_of(t)): None for _, m, t in kinds})
+    inputs: list[tuple[type[BaseModel], JsonSchemaMode]] = list({(model, "validation"): None for _, model in kinds})
     references, definitions = models_json_schema(inputs, ref_template=template, schema_generator=_Schemas)
-    messages = {kind: _message(kind, references[model, mode_of(topic)]) for kind, model, topic in kinds}
+    messages = {kind: _message(kind, references[model, "validation"]) for kind, model in kinds}
     messages["dead_letter"] = {
         "name": "dead_letter",
         "summary": "A record that could not be handled: key, value and headers as they came, with dlq-* headers added.",
         "contentType": "application/octet-stream",
+        "headers": {"type": "object", "properties": dict.fromkeys(_DEAD_LETTER, _TEXT), "required": list(_DEAD_LETTER)},
     }
     replies = {
         "address": None,
@@ -113,7 +110,10 @@ def asyncapi(topics: tuple[Topic, ...] = CATALOGUE) -> dict[str, Any]:
         "info": {
             "title": "Plimsoll",
             "version": version("plimsoll-contracts"),
-            "description": "Topics and messages. CloudEvents 1.0 in Kafka's binary mode: the value is the JSON body.",
+            "description": (
+                "Topics and messages. CloudEvents 1.0 in Kafka's binary mode: the value is the JSON body. "
+                "A field that has a default may be left out by whoever writes."
+            ),
         },
         "defaultContentType": "application/json",
         "channels": {topic.name: _channel(topic) for topic in topics} | {_REPLIES: replies},
@@ -237,6 +237,7 @@ def topics_page(topics: tuple[Topic, ...] = CATALOGUE) -> str:
         "The broker creates no topic by itself: `python -m plimsoll_streams topics` makes these.\n"
         "Partition counts never change, because keys would move.\n"
         f"The body of a request has at most {MAX_REQUEST_BYTES // 1024} KiB.\n"
+        "A field that has a default may be left out by whoever writes: absent means the default.\n"
         f"A caller adds its own reply topic under `{REPLY_PREFIX}`, made like `{REPLIES_HTTP.name}`.",
         _table(heads, rows),
     )
@@ -259,7 +260,7 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def files() -> Mapping[str, str]:
     """Return every generated file by its path below ``docs/reference``."""
-    made = {f"schemas/{kind}.json": _json(schema(kind, model, topic)) for kind, model, topic in messages_of(CATALOGUE)}
+    made = {f"schemas/{kind}.json": _json(schema(kind, model)) for kind, model in messages_of(CATALOGUE)}
     pages = {"codes.md": codes_page(), "dimensions.md": dimensions_page(), "topics.md": topics_page()}
     return made | pages | {"asyncapi.json": _json(asyncapi())}
 
