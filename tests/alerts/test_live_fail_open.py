@@ -1,14 +1,20 @@
 """A gate fails open in a real enforcer, and a real Prometheus says so; it clears once the tenant has a row."""
 
+import importlib
+import os
 import shutil
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import product
 
 import httpx
 import pytest
 from aiokafka import AIOKafkaProducer
+from prometheus_client.parser import text_string_to_metric_families
 
 from plimsoll_client import Allowed, EnforcementClient
 from plimsoll_contracts.enforcement import Gate
@@ -16,6 +22,7 @@ from plimsoll_contracts.entitlements import EntitlementSnapshot
 from plimsoll_contracts.envelope import Envelope
 from plimsoll_contracts.topics import ENTITLEMENT_EVENTS
 from plimsoll_devkit.stack.private import PrivateStack
+from plimsoll_runtime import metrics
 
 FASTER = 60
 PARTS = ("kafka", "postgres", "prometheus", "migrate", "topics", "quota-enforcer")
@@ -89,6 +96,26 @@ async def entitle(stack: PrivateStack, tenant: str) -> None:
     await producer.stop()
 
 
+def test_a_fresh_process_exports_every_declared_series(running: PrivateStack) -> None:
+    """A counter that appears only with its first increment hides that increment from every alert."""
+    importlib.import_module("plimsoll_quota_enforcer.app")
+    text = httpx.get(f"http://{running.address('quota-enforcer')}/metrics").raise_for_status().text
+    samples = {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    declared = [each for each in metrics.catalogue() if each.name.startswith(("quota_", "streams_"))]
+    assert {each.name for each in declared} >= {"quota_gate_fail_open_total", "streams_dead_letters_total"}
+    for each in declared:
+        name = f"{each.name}_count" if each.kind == "histogram" else each.name
+        for values in product(*each.labels.values()):
+            labels = frozenset(zip(each.labels, map(str, values), strict=True))
+            assert (name, labels) in samples
+            if each.name.startswith("quota_") and each.kind == "counter":
+                assert samples[name, labels] == 0
+
+
 async def test_the_alert_fires_for_a_tenant_without_a_row_and_clears(running: PrivateStack) -> None:
     assert fail_opens(running) == dict.fromkeys(GATES, 0.0), "every gate is exported at 0 from the start"
     until(lambda: not firing(running, "QuotaGateTelemetryAbsent"), seconds=20, what="Prometheus sees every gate")
@@ -114,3 +141,40 @@ async def test_a_dead_enforcer_leaves_no_silence(running: PrivateStack) -> None:
     running.kill("quota-enforcer")
 
     until(lambda: firing(running, "QuotaGateTelemetryAbsent") == GATES, seconds=40, what="absence is an alert")
+
+
+@pytest.fixture
+def without_entitlements(running: PrivateStack) -> Iterator[None]:
+    """The same service in the dead one's place, in an installation that has no billing."""
+    address = running.address("quota-enforcer")
+    settings = {
+        "PLIMSOLL_KAFKA_BOOTSTRAP": running.kafka_bootstrap,
+        "PLIMSOLL_POSTGRES_DSN": running.database.dsn(),
+        "PLIMSOLL_HTTP_PORT": address.rpartition(":")[2],
+        "PLIMSOLL_ENTITLEMENTS": "off",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "plimsoll_quota_enforcer"], env={**os.environ, **settings}, stdout=subprocess.DEVNULL
+    )
+
+    def is_ready() -> bool:
+        try:
+            return httpx.get(f"http://{address}/internal/ready").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    try:
+        until(is_ready, seconds=30, what="the enforcer is ready again")
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.usefixtures("without_entitlements")
+async def test_where_entitlements_are_off_nothing_is_counted(running: PrivateStack) -> None:
+    assert await ask(running, "nobody-bills-me") == ()
+
+    assert fail_opens(running) == dict.fromkeys(GATES, 0.0)
+    until(lambda: not firing(running, "QuotaGateTelemetryAbsent"), seconds=20, what="the series are back")
+    assert firing(running, "QuotaGateFailOpenAny") == set()
