@@ -6,7 +6,7 @@ import itertools
 import logging
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -164,11 +164,15 @@ class Channel:
             await asyncio.wait([self._pump])
         for answer in self._pending.values():
             _resolve(answer, Failure(UnknownReason.STOPPED, "the client was stopped"))
-        if self._consumer is not None:
-            with contextlib.suppress(TimeoutError, KafkaError, OSError):
-                await asyncio.wait_for(self._consumer.stop(), _STOP_SECONDS)
-        if self._producer is not None:
-            await _stop_producer(self._producer)
+        # Without a broker neither stop() is clean in aiokafka: the consumer's raises CancelledError halfway, the
+        # producer's flushes for as long as a batch is kept; and a second stop() does nothing. What they leave open
+        # is closed one by one; what is still unsent is given up, since nobody waits for it.
+        if (consumer := self._consumer) is not None and not await _ended(consumer.stop()):
+            await _ended(consumer._client.close())  # noqa: SLF001  there is no public way
+        if (producer := self._producer) is not None and not await _ended(producer.stop()):
+            producer._message_accumulator.fail_all(KafkaError("the client was stopped"))  # noqa: SLF001  as above
+            await _ended(producer.client.close())
+            await _ended(producer._sender.close())  # noqa: SLF001  as above
 
     async def _send(
         self, key: bytes, body: bytes, correlation: bytes, deadline_ms: int | None
@@ -224,14 +228,11 @@ def _resolve(answer: "asyncio.Future[bytes | Failure]", result: bytes | Failure)
         answer.set_result(result)
 
 
-async def _stop_producer(producer: AIOKafkaProducer) -> None:
-    with contextlib.suppress(TimeoutError, KafkaError, OSError):
-        await asyncio.wait_for(producer.stop(), _STOP_SECONDS)
-        return
-    # aiokafka's stop flushes, and without a broker that lasts as long as a batch is kept. What is still unsent is
-    # given up: nobody waits for it. Its parts are closed one by one because a second stop() does nothing.
-    sender, accumulator = producer._sender, producer._message_accumulator  # noqa: SLF001  there is no public way
-    accumulator.fail_all(KafkaError("the client was stopped"))
-    with contextlib.suppress(TimeoutError, KafkaError, OSError):
-        await asyncio.wait_for(producer.client.close(), _STOP_SECONDS)
-        await asyncio.wait_for(sender.close(), _STOP_SECONDS)
+async def _ended(closing: Coroutine[Any, Any, None]) -> bool:
+    """Run a part of stopping, bounded, and tell whether it ended well; whatever it raises ends here."""
+    task = asyncio.create_task(closing)
+    done, late = await asyncio.wait([task], timeout=_STOP_SECONDS)
+    for each in late:
+        each.cancel()
+        await asyncio.wait([each], timeout=_STOP_SECONDS)
+    return bool(done) and not task.cancelled() and task.exception() is None

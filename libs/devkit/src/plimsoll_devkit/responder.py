@@ -76,7 +76,8 @@ class Responder:
 
     async def __aexit__(self, *_: object) -> None:
         if self._broker is not None:
-            await self._broker.stop()
+            # Without a broker aiokafka's stop hangs or is cancelled by itself: a test's end must bear both.
+            await asyncio.wait([asyncio.create_task(self._broker.stop())], timeout=5)
 
 
 async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
