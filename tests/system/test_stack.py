@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
+import httpx
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from plimsoll_devkit.stack.context import read_json
+from plimsoll_devkit.stack.context import ROOT, read_json
+from plimsoll_devkit.stack.private import PrivateStack
 from plimsoll_devkit.stack.process import descendants, start_time
 
 PARTS = ("kafka", "postgres", "valkey")
@@ -163,3 +165,32 @@ def test_reset_throws_the_data_away_and_stops(stack_commands: Commands) -> None:
 def test_a_misspelt_part_is_refused_with_the_names_there_are(stack_commands: Commands) -> None:
     shown = stack_commands("up", "--only", "kafak", code=2)
     assert "no such part: kafak; there are kafka, postgres" in shown
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is missing: apt-get install prometheus")
+def test_prometheus_loads_our_rules(stack_commands: Commands) -> None:
+    address = stack_commands.up("prometheus")["prometheus"]
+    groups = httpx.get(f"{address}/api/v1/rules").json()["data"]["groups"]
+    loaded = {Path(group["file"]).name for group in groups}
+    assert loaded == {file.name for file in (ROOT / "deploy" / "monitoring").glob("*.yaml")}
+
+
+def test_an_interrupted_start_leaves_nothing_behind(stack_commands: Commands) -> None:
+    """Ctrl-C while parts start: each is stopped, also one that is not ready yet."""
+    folder = str(stack_commands.folder / "stack")
+    argv = [sys.executable, "-m", "plimsoll_devkit.stack", "--data", folder, "supervise", "--only", ",".join(PARTS)]
+    supervisor = subprocess.Popen(argv, env=stack_commands.environment, start_new_session=True)
+    _wait_until(lambda: len(descendants(supervisor.pid)) > 1)
+    children = descendants(supervisor.pid)
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.wait(20) == 0
+    assert children
+    assert [pid for pid in children if start_time(pid)] == []
+
+
+def test_a_private_stack_writes_a_context_and_leaves_no_folder() -> None:
+    with PrivateStack(["valkey"]) as stack:
+        assert json.loads(stack.write_context().read_text()) == {"valkey": stack.valkey_url}
+        folder, pid = stack.folder, stack.pid("valkey")
+    assert not folder.exists()
+    assert start_time(pid) is None

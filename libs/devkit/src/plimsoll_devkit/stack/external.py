@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from plimsoll_devkit.stack import health, table
 from plimsoll_devkit.stack.postgres import create_database
 
-_NAMED = {
+NAMED = {
     "kafka": "PLIMSOLL_USE_KAFKA",  # host:port
     "postgres": "PLIMSOLL_USE_POSTGRES",  # a superuser's connection: postgresql://user:password@host:port/postgres
     "valkey": "PLIMSOLL_USE_VALKEY",  # redis://host:port
@@ -16,7 +16,7 @@ _NAMED = {
 
 def endpoint(name: str) -> str | None:
     """What clients connect with, as the part's variable says; None where it is to be started here."""
-    variable = _NAMED.get(name)
+    variable = NAMED.get(name)
     return (os.environ.get(variable) or None) if variable else None
 
 

@@ -4,13 +4,13 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from plimsoll_devkit import faults
 from plimsoll_devkit.stack import assembly, table
-from plimsoll_devkit.stack.context import Layout
+from plimsoll_devkit.stack.context import Layout, reachable
 from plimsoll_devkit.stack.database import Database, on_server
 from plimsoll_devkit.stack.steps import Steps
 from plimsoll_devkit.stack.supervisor import Supervisor
@@ -28,8 +28,13 @@ class LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        """The coroutine's result; whoever stops waiting, by Ctrl-C for one, stops it too."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
 
     def close(self) -> None:
         """End the thread."""
@@ -41,19 +46,27 @@ class LoopThread:
 class PrivateStack:
     """Local processes in a temporary folder, used as a context manager; all synchronous.
 
+    With `folder` they live there instead; either way it is removed at the end.
     With `restart` a part that ends by itself is started again, as in the stack of `make up`.
     `kill` is a crash (SIGKILL), `stop` a clean end, `freeze` a pause (SIGSTOP); `start` and `thaw` undo them.
     """
 
     def __init__(
-        self, names: Sequence[str] = assembly.INFRASTRUCTURE, *, restart: bool = False, alerts_faster: int = 1
+        self,
+        names: Sequence[str] = assembly.INFRASTRUCTURE,
+        *,
+        restart: bool = False,
+        alerts_faster: int = 1,
+        folder: Path | None = None,
+        on_change: Callable[[Mapping[str, dict[str, object]]], None] | None = None,
     ) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="plimsoll-"))
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="plimsoll-"))
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)  # the database runs as another user when we are root
         self._layout = Layout(self.folder)
         self._thread = LoopThread()
         parts = assembly.assemble(self._layout, names, Steps(), alerts_faster)
-        self._supervisor = Supervisor(parts, self._layout.logs, restart=restart)
+        self._supervisor = Supervisor(parts, self._layout.logs, restart=restart, on_change=on_change)
 
     def __enter__(self) -> Self:
         try:
@@ -72,7 +85,8 @@ class PrivateStack:
             self._thread.run(self._supervisor.stop())
         finally:
             self._thread.close()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            for folder in (reachable(self.folder / "postgres"), self.folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def address(self, name: str) -> str:
         """What a client connects with: `host:port`, for the database the superuser's connection."""
@@ -113,6 +127,10 @@ class PrivateStack:
     def pid(self, name: str) -> int:
         """The process id of a running part."""
         return self._supervisor.pid(name)
+
+    def state(self, name: str) -> dict[str, object]:
+        """Phase, process id (None while it does not run) and restarts of a part."""
+        return self._supervisor.state()[name]
 
     def freeze(self, name: str) -> None:
         """Pause a part, its children included."""
