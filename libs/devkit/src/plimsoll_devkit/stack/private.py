@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from plimsoll_devkit import faults
-from plimsoll_devkit.stack import assembly, table
-from plimsoll_devkit.stack.context import Layout, reachable
+from plimsoll_devkit.stack import assembly, daemon, table
+from plimsoll_devkit.stack.context import Layout, reachable, write_json
 from plimsoll_devkit.stack.database import Database, on_server
 from plimsoll_devkit.stack.steps import Steps
 from plimsoll_devkit.stack.supervisor import Supervisor
@@ -63,9 +63,14 @@ class PrivateStack:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="plimsoll-"))
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)  # the database runs as another user when we are root
+        self._names = tuple(names)
         self._layout = Layout(self.folder)
+        try:
+            parts = assembly.assemble(self._layout, names, Steps(), alerts_faster)
+        except BaseException:
+            shutil.rmtree(self.folder)
+            raise
         self._thread = LoopThread()
-        parts = assembly.assemble(self._layout, names, Steps(), alerts_faster)
         self._supervisor = Supervisor(parts, self._layout.logs, restart=restart, on_change=on_change)
 
     def __enter__(self) -> Self:
@@ -111,6 +116,12 @@ class PrivateStack:
     def valkey_url(self) -> str:
         """`redis://host:port`."""
         return self.address("valkey")
+
+    def write_context(self) -> Path:
+        """The file that the CLI reads (PLIMSOLL_CONTEXT names it), written for this stack."""
+        file = self.folder / "context.json"
+        write_json(file, daemon.context(self._layout, self._names))
+        return file
 
     def start(self, name: str) -> None:
         """Start a part again; ready when this returns."""
