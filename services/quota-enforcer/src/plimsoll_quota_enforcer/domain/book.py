@@ -88,21 +88,24 @@ class Book:
             return Settlement(deployment, revision, None, codes.REVISION_CONFLICT)
         if gone and present is not None:
             content = present.content
-        if not gone and not self.fits_in_64_bits(content):
+        before = self.share(deployment)
+        charge = Charge(deployment, revision, content, gone, self.seq + 1)
+        if not gone and not self.fits_in_64_bits(before, Share(charge, before.hold), content):
             return Settlement(deployment, revision, None, codes.AMOUNT_OVERFLOW)
         self._record(ChangeKind.SETTLED, deployment, content, revision=revision, gone=gone)
-        before = self.share(deployment)
-        charge = Charge(deployment, revision, content, gone, self.seq)
         self.charges[deployment] = charge
         self.tally.replace(before, Share(charge, before.hold))
         self._charges.add(deployment)
         return Settlement(deployment, revision, SettleOutcome.SETTLED)
 
-    def fits_in_64_bits(self, content: Content) -> bool:
-        """Tell whether every figure stays an int64 with this added: the tenant's are the largest."""
+    def fits_in_64_bits(self, before: Share, after: Share, content: Content) -> bool:
+        """Tell whether every figure stays an int64 with one share instead of the other; the tenant's are largest."""
         total = self.tally.usage(TENANT).total
         amounts = content.footprint.charged(content.multipliers)
-        return all(have + more <= INT64_MAX for have, more in zip(total, amounts, strict=False))
+        if all(have + more <= INT64_MAX for have, more in zip(total, amounts, strict=False)):
+            return True  # even on top of all there is, which is cheaper to know than the difference
+        rise = self.tally.rise(before, after)[TENANT]
+        return all(have + more <= INT64_MAX for have, more in zip(total, rise, strict=True))
 
     def expire_holds(self) -> None:
         """Close every hold whose time has passed (DESIGN 5.3 rule 1)."""
@@ -154,7 +157,10 @@ class Book:
         also: Iterable[Place] = (),
     ) -> Outcome:
         """Close the book: the state after it, and what of it is new. ``also`` names places whose limits moved."""
-        crossings = self.cross({*self.tally.changed, *also}, cause)
+        places = {*self.tally.changed, *also}
+        if self.seq != self.state.seq:
+            places.add(TENANT)  # the storage notes whoever moved as judged by the present global defaults
+        crossings = self.cross(places, cause)
         state = replace(
             self.state,
             seq=self.seq,

@@ -12,6 +12,7 @@ from plimsoll_quota_enforcer.domain.book import Book
 from plimsoll_quota_enforcer.domain.limits import ceiling, resolve
 from plimsoll_quota_enforcer.domain.model import (
     GAUGES,
+    TENANT,
     Ask,
     Content,
     Fact,
@@ -63,10 +64,13 @@ def settle_facts(state: TenantState, facts: Iterable[Fact], now: datetime, polic
 
 
 def expire(state: TenantState, now: datetime, policy: Policy, also: Iterable[Place] = ()) -> Outcome:
-    """Close an idle tenant's expired holds, and tell crossings at places whose limits moved meanwhile."""
+    """Close an idle tenant's expired holds, and tell crossings at places whose limits moved meanwhile.
+
+    The tenant itself is always among them: global defaults apply there.
+    """
     book = Book(state, now, policy)
     book.expire_holds()
-    return book.finish("limit", also=also)
+    return book.finish("limit", also=(TENANT, *also))
 
 
 def _screen(book: Book, ask: Ask, decided: Mapping[str, Decision]) -> Decision | None:
@@ -121,9 +125,10 @@ def _judge_growth(book: Book, ask: Ask) -> tuple[Decision, Content | None]:
     if ask.target is None:
         return _refused(book, ask, codes.INVALID_REQUEST, "no footprint"), None
     target = ask.target
-    if not book.fits_in_64_bits(target):
+    after = Share(before.charge, Hold(ask.request_id, ask.deployment, target, book.now))
+    if not book.fits_in_64_bits(before, after, target):
         return _refused(book, ask, codes.AMOUNT_OVERFLOW, OVERFLOW), None
-    rise = book.tally.rise(before, Share(before.charge, Hold(ask.request_id, ask.deployment, target, book.now)))
+    rise = book.tally.rise(before, after)
     growing = {info.dimension for info in GAUGES for by in rise.values() if by[info.gauge] > 0}
     verdicts = gates.judge(book.state.entitlement, growing, book.policy) if growing else ()
     violations = tuple(_violations(book, target, rise))

@@ -47,5 +47,6 @@ def entitle(state: TenantState, snapshots: Sequence[Entitlement], now: datetime,
     if winner is None or present is None:
         return Entitled(Outcome(state), tuple(projected), None)
     book = Book(replace(state, entitlement=replace(present, at=now)), now, policy)
+    book.expire_holds()
     book.seq += 1
     return Entitled(book.finish("entitlement", also=(TENANT,)), tuple(projected), winner)
