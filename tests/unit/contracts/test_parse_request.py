@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from plimsoll_contracts import codes
 from plimsoll_contracts.codes import CODES, Code
 from plimsoll_contracts.enforcement import (
-    MAX_PROBLEMS,
     MAX_REQUEST_BYTES,
     AdjustRequest,
     RequestInvalid,
     ReserveRequest,
     parse_request,
 )
+from plimsoll_contracts.problems import MAX_PROBLEMS
 from plimsoll_contracts.scopes import Scope
 
 RESERVE: dict[str, Any] = {

@@ -7,15 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, RootModel, TypeAdapter, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from plimsoll_contracts.codes import (
-    CODES,
-    INVALID_REQUEST,
-    SCOPE_IS_ROLLUP,
-    TOO_LARGE,
-    UNDECODABLE,
-    UNKNOWN_FIELD,
-    Code,
-)
+from plimsoll_contracts.codes import INVALID_REQUEST, SCOPE_IS_ROLLUP, TOO_LARGE, UNDECODABLE, Code
 from plimsoll_contracts.dimensions import Basis, Dimension
 from plimsoll_contracts.fields import (
     NO_ROLL_UP,
@@ -30,13 +22,12 @@ from plimsoll_contracts.fields import (
     Request,
     Revision,
 )
+from plimsoll_contracts.problems import code_of as code_of  # noqa: PLC0414 - the client imports it from here
+from plimsoll_contracts.problems import explain as explain  # noqa: PLC0414 - as code_of
 from plimsoll_contracts.scopes import Scope
 
 MAX_REQUEST_BYTES = 384 * 1024
 """Largest request body that is read; larger ones are refused unread."""
-
-MAX_PROBLEMS = 1000
-"""A body with more faults than this is refused without listing them: to expand them all would hold up the loop."""
 
 MIN_TTL_SECONDS, DEFAULT_TTL_SECONDS, MAX_TTL_SECONDS = 1, 600, 86_400
 
@@ -215,41 +206,6 @@ def _count_keys(request: AnyRequest) -> int:
     """
     footprint = getattr(request, "footprint", None)
     return len(request.model_fields_set) + (len(footprint.model_fields_set) if footprint is not None else 0)
-
-
-def code_of(error: ValidationError) -> Code:
-    """Choose the code of a failed validation: its own where a field has one, else that of a broken schema."""
-    if error.error_count() > MAX_PROBLEMS:
-        return INVALID_REQUEST
-    kinds = [problem["type"] for problem in error.errors(include_url=False, include_input=False, include_context=False)]
-    for kind in kinds:
-        if kind in CODES:
-            return CODES[kind]
-    if "json_invalid" in kinds:
-        return UNDECODABLE
-    if "extra_forbidden" in kinds:
-        return UNKNOWN_FIELD
-    return INVALID_REQUEST
-
-
-def explain(error: ValidationError) -> str:
-    """Say in one line what is wrong with each field, at most five of them, in printable characters only."""
-    if error.error_count() > MAX_PROBLEMS:
-        return f"{error.error_count()} things are wrong"
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    told = [f"{_where(p['loc'])}: {_printable(p['msg'][:200])}" for p in problems[:5]]
-    if len(problems) > len(told):
-        told.append(f"and {len(problems) - len(told)} more")
-    return "; ".join(told)
-
-
-def _where(location: tuple[int | str, ...]) -> str:
-    return ".".join(_printable(str(part)[:80]) for part in location) or "body"
-
-
-def _printable(text: str) -> str:
-    """Escape what does not print: names of unknown fields are the sender's, and reach tables and terminals."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class Violation(Event):
