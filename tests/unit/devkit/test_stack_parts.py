@@ -1,6 +1,6 @@
+import hashlib
 import io
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -91,19 +91,25 @@ def test_java_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_jar_with_another_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jars = {"good.jar": b"good", "bad.jar": b"bad"}
+    listed = "".join(f"{hashlib.sha512(content).hexdigest()}  {name}\n" for name, content in jars.items())
+    (tmp_path / "sha512sums.txt").write_text(listed)
     libs = tmp_path / "kafka" / "libs"
-    listed = (kafka._HOME / "sha512sums.txt").read_text().split()[1::2]
 
-    def forged(*_: object) -> None:
-        libs.mkdir(parents=True)
-        for name in listed:
-            (libs / name).write_bytes(b"not that jar")
+    def fetch(*_: object) -> None:
+        libs.mkdir(parents=True, exist_ok=True)
+        for name, content in jars.items():
+            (libs / name).write_bytes(content)
 
-    monkeypatch.setattr(kafka, "_run_maven", forged)
-    if shutil.which("mvn") is None:
-        monkeypatch.setattr(parts, "maven", lambda _steps: Path("/mvn"))
+    monkeypatch.setattr(kafka, "_HOME", tmp_path)
+    monkeypatch.setattr(kafka, "_run_maven", fetch)
+    monkeypatch.setattr(parts, "maven", lambda _steps: Path("/mvn"))
+    runtime, steps = parts.Java(Path("/java"), "17"), Steps(io.StringIO())
+    jars["bad.jar"] = b"forged"
     with pytest.raises(RuntimeError, match="are not those of"):
-        kafka.fetch_jars(tmp_path, parts.Java(Path("/usr/bin/java"), "17"), Steps(io.StringIO()))
+        kafka.fetch_jars(tmp_path, runtime, steps)
+    jars["bad.jar"] = b"bad"
+    assert kafka.fetch_jars(tmp_path, runtime, steps) == (libs / "bad.jar", libs / "good.jar")
 
 
 def test_a_step_says_how_long_it_took_and_that_it_failed() -> None:
