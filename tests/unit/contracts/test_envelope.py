@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_contracts.codes import INVALID_REQUEST
@@ -74,6 +74,7 @@ def test_the_last_of_repeated_headers_counts_and_absent_ones_are_none() -> None:
     assert text_header([], "a") is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([*HEADERS, "x"]), st.none() | st.binary(max_size=40)), max_size=12))
 def test_any_headers_make_an_envelope_or_an_envelope_error(extra: list[tuple[str, bytes | None]]) -> None:
     try:

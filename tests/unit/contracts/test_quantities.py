@@ -5,7 +5,7 @@ import re
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_contracts.dimensions import Unit
@@ -86,12 +86,14 @@ def test_milli_is_a_unit_of_cpu_only() -> None:
         parse(COUNT, "400m")
 
 
+@settings(deadline=None)
 @given(units, amounts)
 def test_what_is_rendered_is_read_back(unit: Unit, amount: int) -> None:
     assert parse(unit, render(unit, amount)) == amount
     assert parse(unit, amount) == amount
 
 
+@settings(deadline=None)
 @given(units, st.text(max_size=24) | st.from_regex(r"[0-9.]{1,18}[kmgtpibKMGTPIB]{0,3}", fullmatch=True))
 def test_the_published_grammar_is_the_parsers(unit: Unit, text: str) -> None:
     matches = re.fullmatch(AMOUNT_PATTERNS[unit].strip("^$"), text) is not None
@@ -104,6 +106,7 @@ def test_the_published_grammar_is_the_parsers(unit: Unit, text: str) -> None:
         assert 0 <= amount <= MAX_AMOUNT
 
 
+@settings(deadline=None)
 @given(st.from_regex(r"[0-9]{1,12}\.[0-9]{1,3}", fullmatch=True))
 def test_cores_are_read_exactly(text: str) -> None:
     assert parse(CPU, text) == Fraction(text) * 1000
@@ -126,6 +129,7 @@ def test_the_one_spelling_that_is_shown(unit: Unit, amount: int, written: str) -
     assert render(unit, amount) == written
 
 
+@settings(deadline=None)
 @given(st.integers(0, MAX_AMOUNT), st.integers(1, 100_000))
 def test_charges_round_up_and_limits_down(amount: int, milli: int) -> None:
     exact = Fraction(amount * milli, 1000)

@@ -1,7 +1,7 @@
 """The three checked scopes, the roll-up, and their four renderings."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_contracts.scopes import NAME_PATTERN, RollUp, Scope, ScopeError, is_name, parse_scope, scope
@@ -23,6 +23,7 @@ def test_the_four_renderings(text: str, expected: Scope | RollUp) -> None:
     assert str(expected) == text
 
 
+@settings(deadline=None)
 @given(names, names, names)
 def test_what_is_rendered_is_read_back(tenant: str, environment: str, stack: str) -> None:
     for place in (
@@ -34,6 +35,7 @@ def test_what_is_rendered_is_read_back(tenant: str, environment: str, stack: str
         assert parse_scope(place.render()) == place
 
 
+@settings(deadline=None)
 @given(st.text(max_size=80) | st.lists(names | st.sampled_from(["env:", "env:a", ""])).map("/".join))
 def test_any_text_is_a_scope_or_an_error(text: str) -> None:
     try:
@@ -95,6 +97,7 @@ def test_the_chain_goes_from_the_most_specific_scope_up() -> None:
     assert Scope("acme").chain() == (Scope("acme"),)
 
 
+@settings(deadline=None)
 @given(names, names, names)
 def test_every_scope_of_a_chain_contains_what_it_was_made_for(tenant: str, environment: str, stack: str) -> None:
     for place in (Scope(tenant), Scope(tenant, environment), Scope(tenant, environment, stack)):
