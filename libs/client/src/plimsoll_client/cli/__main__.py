@@ -1,0 +1,86 @@
+"""Where does ``plimsoll`` start: options for every command, errors in one form, exit codes."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+try:
+    from cyclopts import App, CycloptsError, Parameter
+
+    from plimsoll_client.cli.commands import dlq, quota
+    from plimsoll_client.cli.failures import EXIT_HELP, CommandFailed, Exit
+    from plimsoll_client.cli.figures import clean
+    from plimsoll_client.cli.session import Output, Session
+except ModuleNotFoundError as missing:  # pragma: no cover  needs an installation without the extra
+    sys.exit(f"plimsoll needs {missing.name}: install plimsoll-client[cli]")
+
+app = App(
+    name="plimsoll",
+    help="Set limits, see usage, and find out why something was refused.",
+    help_epilogue=EXIT_HELP,
+    version=lambda: f"plimsoll {version('plimsoll-client')}",
+    default_parameter=Parameter(negative=""),
+)
+app.command(quota)
+app.command(dlq)
+
+
+@app.meta.default
+def launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    output: Annotated[Output, Parameter(name=("--output", "-o"))] = Output.TABLE,
+    url: str | None = None,
+) -> Exit:
+    """Run a command.
+
+    Args:
+        tokens: The command.
+        output: How data is written to stdout; amounts in JSON and CSV are integers in base units.
+        url: The service's address; where it is not given, the one in $PLIMSOLL_CONTEXT, in .local/context.json
+            here or above, or in ~/.config/plimsoll/context.json.
+    """
+    command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
+    session = Session(output, url)
+    if "session" in bound.signature.parameters:
+        bound.arguments["session"] = session
+    result = command(*bound.args, **bound.kwargs)
+    return result if isinstance(result, Exit) else Exit.OK
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code; every error is told on stderr with what to try next."""
+    try:
+        code = app.meta(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
+        return int(code or Exit.OK)  # help and version return nothing
+    except CycloptsError as error:
+        failure = CommandFailed(Exit.USAGE, clean(str(error).strip()), "see `plimsoll --help`")
+    except CommandFailed as error:
+        failure = error
+    except KeyboardInterrupt:
+        return 130
+    session = Session()
+    session.say(f"error: {failure.message}", "red")
+    if failure.hint:
+        session.say(f"  try: {failure.hint}")
+    return int(failure.code)
+
+
+def main() -> None:
+    """Run as a program."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read it has gone; what is still buffered must not raise again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = int(Exit.ERROR)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

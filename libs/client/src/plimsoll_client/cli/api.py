@@ -1,0 +1,129 @@
+"""How does the command speak to the service: typed calls over HTTP, and every failure as one that can be acted on."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from plimsoll_client.cli.failures import CommandFailed, Exit, exit_for
+from plimsoll_client.cli.figures import clean
+from plimsoll_contracts.api import (
+    CheckBody,
+    DeadLetterList,
+    DeadLetterView,
+    LimitsChanged,
+    LimitsPatch,
+    LimitView,
+    Problem,
+    ScopeList,
+    ScopeStatus,
+)
+from plimsoll_contracts.codes import LIMIT_BELOW_USAGE
+from plimsoll_contracts.dimensions import Dimension
+from plimsoll_contracts.enforcement import EnforcementReply
+from plimsoll_contracts.scopes import Scope
+
+M = TypeVar("M", bound=BaseModel)
+
+_PREFIX = "/api/v1/quota"
+_TIMEOUT_SECONDS = 10.0
+_PAGE = 500
+
+
+class DefaultLimits(BaseModel):
+    """The body of the global defaults."""
+
+    limits: dict[Dimension, LimitView]
+
+
+class Api:
+    """The quota API at one address."""
+
+    def __init__(self, url: str) -> None:
+        """Describe the connection; nothing is sent yet."""
+        self._url = url
+        # No proxies from the environment: the service is inside, and a proxy would be handed what only it may see.
+        self._http = httpx.Client(base_url=url + _PREFIX, timeout=_TIMEOUT_SECONDS, trust_env=False)
+
+    def status(self, scope: Scope) -> ScopeStatus:
+        """Read limits and usage of one scope."""
+        return self._ask(ScopeStatus, "GET", f"/tenants/{scope.tenant}/status", params=_place(scope))
+
+    def defaults(self) -> DefaultLimits:
+        """Read the global defaults."""
+        return self._ask(DefaultLimits, "GET", "/defaults")
+
+    def change(self, scope: Scope | None, patch: LimitsPatch, *, version: int | None = None) -> LimitsChanged:
+        """Set and unset limits of one scope, or the global defaults where the scope is None."""
+        path = "/defaults" if scope is None else f"/tenants/{scope.tenant}/limits"
+        headers = {} if version is None else {"If-Match": f'"{version}"'}
+        params = {} if scope is None else _place(scope)
+        body = patch.model_dump(mode="json")
+        return self._ask(LimitsChanged, "PATCH", path, params=params, json=body, headers=headers)
+
+    def check(self, body: CheckBody) -> EnforcementReply:
+        """Ask whether something would be allowed now."""
+        return self._ask(EnforcementReply, "POST", "/check", json=body.model_dump(mode="json"))
+
+    def scopes(self, tenant: str | None) -> Iterator[str]:
+        """List tenants, or the scopes of one, all pages."""
+        path = "/tenants" if tenant is None else f"/tenants/{quote(tenant, safe='')}/scopes"
+        after: str | None = ""
+        while after is not None:
+            page = self._ask(ScopeList, "GET", path, params={"after": after, "limit": _PAGE})
+            yield from page.scopes
+            after = page.next
+
+    def dead_letters(self, *, replayed: bool) -> Iterator[DeadLetterView]:
+        """List records that were set aside, all pages."""
+        after: int | None = 0
+        while after is not None:
+            params = {"after": after, "limit": _PAGE, "replayed": replayed}
+            page = self._ask(DeadLetterList, "GET", "/dead-letters", params=params)
+            yield from page.dead_letters
+            after = page.next
+
+    def dead_letter(self, letter: int) -> DeadLetterView:
+        """Read one record that was set aside."""
+        return self._ask(DeadLetterView, "GET", f"/dead-letters/{letter}")
+
+    def replay(self, letter: int, *, dry_run: bool) -> DeadLetterView:
+        """Publish one to its topic again, or only say whether that could be done."""
+        return self._ask(DeadLetterView, "POST", f"/dead-letters/{letter}/replay", params={"dry_run": dry_run})
+
+    def _ask(self, model: type[M], method: str, path: str, **request: Any) -> M:
+        try:
+            response = self._http.request(method, path, **request)
+        except httpx.HTTPError as error:
+            why = str(error) or type(error).__name__
+            hint = "is it running? see `make status`, start it with `make up`, or give another --url"
+            raise CommandFailed(Exit.UNREACHABLE, f"{self._url} does not answer: {clean(why)}", hint) from None
+        except httpx.InvalidURL as error:
+            raise CommandFailed(Exit.USAGE, f"{self._url} is no address: {error}", "write http://HOST:PORT") from None
+        if response.is_error:
+            raise _failed(response)
+        try:
+            return model.model_validate_json(response.content)
+        except ValidationError as error:
+            what = f"{self._url} answered something else than this version of plimsoll understands"
+            hint = f"is it a Plimsoll of the same version? ({error.error_count()} differences in {model.__name__})"
+            raise CommandFailed(Exit.ERROR, what, hint) from None
+
+
+def _place(scope: Scope) -> Mapping[str, str]:
+    parts = {"environment": scope.environment, "stack": scope.stack}
+    return {name: value for name, value in parts.items() if value}
+
+
+def _failed(response: httpx.Response) -> CommandFailed:
+    code = exit_for(response.status_code)
+    try:
+        problem = Problem.model_validate_json(response.content)
+    except ValidationError:
+        return CommandFailed(code, f"{response.url.netloc.decode()} answered {response.status_code}", "is it Plimsoll?")
+    hint = problem.remedy
+    if problem.code == LIMIT_BELOW_USAGE.code:
+        hint = f"{hint} Add --force."
+    return CommandFailed(code, clean(f"{problem.code}  {problem.detail or problem.title}"), clean(hint))

@@ -1,0 +1,316 @@
+"""Which commands are there, and what does each do: ``quota`` and ``dlq``."""
+
+import getpass
+import os
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from pydantic import ValidationError
+from rich.text import Text
+
+from plimsoll_client.cli import render
+from plimsoll_client.cli.arguments import (
+    read_amount,
+    read_dimension,
+    read_limits,
+    read_scope,
+    read_scope_or_defaults,
+    read_until,
+)
+from plimsoll_client.cli.failures import CommandFailed, Exit, exit_for
+from plimsoll_client.cli.figures import amount, clean
+from plimsoll_client.cli.session import Session
+from plimsoll_contracts.api import CheckBody, LimitsPatch, ScopeStatus
+from plimsoll_contracts.codes import CODES
+from plimsoll_contracts.dimensions import Dimension, unit_of
+from plimsoll_contracts.enforcement import Footprint, Mode, explain
+from plimsoll_contracts.fields import UNLIMITED, LimitValue
+from plimsoll_contracts.scopes import Scope
+
+In = Annotated[Session, Parameter(parse=False)]
+
+quota = App(name="quota", help="Limits and usage.")
+dlq = App(name="dlq", help="Records that were set aside because nobody could handle them (dead letters).")
+
+_NO_REASON = "no reason given"
+_REFUSED = (402, 403)
+
+
+@quota.command
+def status(scope: str, /, *, session: In) -> Exit:
+    """Show limits, usage and gates of a scope.
+
+    Args:
+        scope: TENANT, TENANT/env:ENVIRONMENT, TENANT/STACK/ENVIRONMENT, or `defaults`.
+        session: This run of the command.
+    """
+    where = read_scope_or_defaults(scope)
+    if where is None:
+        found = session.api.defaults()
+        rows = [{"dimension": d, "limit": view.value, "set_by": view.set_by} for d, view in found.limits.items()]
+        session.show(found, lambda: render.limits(found.limits, session.now), rows)
+        return Exit.OK
+    shown = session.api.status(where)
+    session.show(shown, lambda: render.status(shown, session.now, fine=session.fine), _status_rows(shown))
+    if not shown.known:
+        session.say(f"nothing was ever recorded of {where.tenant}: is the name right? `plimsoll quota list` knows all")
+        return Exit.NOT_FOUND
+    failing = [gate.gate for gate in shown.gates if gate.state == "fail_open"]
+    if failing:
+        session.say(f"failing open: {', '.join(failing)}: nothing is known of this tenant's entitlement", "yellow")
+    return Exit.DEGRADED if failing else Exit.OK
+
+
+def _status_rows(found: ScopeStatus) -> Iterator[Mapping[str, object]]:
+    for line in found.dimensions:
+        yield {
+            "scope": found.scope,
+            "dimension": line.dimension,
+            "basis": line.basis,
+            "unit": line.unit,
+            "limit": line.limit.value,
+            "source": line.limit.source,
+            "ceiling": line.ceiling,
+            "used": line.used,
+            "held": line.held,
+            "headroom": line.headroom,
+            "as_of": line.as_of and line.as_of.isoformat(),
+        }
+
+
+@quota.command(name="set")
+def set_limits(
+    scope: str,
+    /,
+    *limits: str,
+    reason: str = _NO_REASON,
+    by: str | None = None,
+    until: str | None = None,
+    shadow: bool = False,
+    force: bool = False,
+    if_version: int | None = None,
+    session: In,
+) -> Exit:
+    """Set limits of a scope, all or none: `plimsoll quota set acme/env:prod cpu=4 memory=8g`.
+
+    Args:
+        scope: TENANT, TENANT/env:ENVIRONMENT, TENANT/STACK/ENVIRONMENT, or `defaults`.
+        limits: DIMENSION=AMOUNT: cpu=4 (cores), cpu=500m, memory=8g, disk=unlimited, vapps=10.
+        reason: Why, for those who ask later.
+        by: Who does it; your user name where it is not given.
+        until: When it ends by itself: 2h, 3d, 2026-12-24, 2026-12-24T18:00.
+        shadow: Count and tell what would be refused, and let it through.
+        force: Also set what lies below present usage.
+        if_version: Only if the one limit named is still at this version.
+        session: This run of the command.
+    """
+    return _change(
+        session,
+        scope,
+        read_limits(limits),
+        reason=reason,
+        by=by,
+        until=until,
+        mode=Mode.SHADOW if shadow else Mode.ENFORCE,
+        force=force,
+        version=if_version,
+    )
+
+
+@quota.command
+def unset(
+    scope: str,
+    /,
+    *dimensions: str,
+    reason: str = _NO_REASON,
+    by: str | None = None,
+    force: bool = False,
+    if_version: int | None = None,
+    session: In,
+) -> Exit:
+    """Remove limits of a scope, all or none; shows what each falls back to.
+
+    Args:
+        scope: TENANT, TENANT/env:ENVIRONMENT, TENANT/STACK/ENVIRONMENT, or `defaults`.
+        dimensions: Which limits: cpu memory ...
+        reason: Why, for those who ask later.
+        by: Who does it; your user name where it is not given.
+        force: Also where what it falls back to lies below present usage.
+        if_version: Only if the one limit named is still at this version.
+        session: This run of the command.
+    """
+    named: dict[str, LimitValue | None] = {read_dimension(name): None for name in dimensions}
+    if not named:
+        raise CommandFailed(Exit.USAGE, "nothing to unset", "name dimensions, such as cpu memory")
+    return _change(session, scope, named, reason=reason, by=by, force=force, version=if_version)
+
+
+def _change(
+    session: Session,
+    scope: str,
+    limits: Mapping[str, LimitValue | None],
+    *,
+    reason: str,
+    by: str | None,
+    until: str | None = None,
+    mode: Mode = Mode.ENFORCE,
+    force: bool,
+    version: int | None,
+) -> Exit:
+    where = read_scope_or_defaults(scope)
+    if version is not None and len(limits) != 1:
+        raise CommandFailed(Exit.USAGE, "--if-version goes with exactly one dimension", "change them one by one")
+    try:
+        patch = LimitsPatch(
+            limits=limits,
+            by=by or _user(),
+            reason=reason,
+            mode=mode,
+            expires_at=read_until(until, session.now),
+            force=force,
+        )
+    except ValidationError as error:
+        raise CommandFailed(Exit.USAGE, explain(error)) from None
+    done = session.api.change(where, patch, version=version)
+    rows = (
+        {"scope": done.scope, "dimension": c.dimension, "before": c.before.value, "after": c.after.value,
+         "source": c.after.source}
+        for c in done.changes
+    )  # fmt: skip
+    session.show(done, lambda: render.changed(done, session.now), rows)
+    return Exit.OK
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+@quota.command
+def check(
+    scope: str,
+    /,
+    *,
+    cpu: str = "0",
+    memory: str = "0",
+    disk: str = "0",
+    vapps: str = "0",
+    app: str | None = None,
+    deployment: str | None = None,
+    session: In,
+) -> Exit:
+    """Ask whether this would be allowed now; nothing is held. Exits with 5 when it would be denied.
+
+    Args:
+        scope: Where it would run: TENANT, TENANT/env:ENVIRONMENT or TENANT/STACK/ENVIRONMENT.
+        cpu: Cores (0.5) or millicores (500m).
+        memory: Bytes, with a binary suffix: 512m, 8g.
+        disk: Bytes, with a binary suffix.
+        vapps: How many running instances of a packaged app.
+        app: The app it belongs to.
+        deployment: One that exists, to ask about its change; a new one where it is not given.
+        session: This run of the command.
+    """
+    where = read_scope(scope)
+    given = {Dimension.CPU: cpu, Dimension.MEMORY: memory, Dimension.DISK: disk, Dimension.VAPPS: vapps}
+    amounts = {dimension: _finite(dimension, text) for dimension, text in given.items()}
+    try:
+        body = CheckBody(
+            tenant=where.tenant,
+            environment=where.environment or None,
+            stack=where.stack or None,
+            app=app,
+            deployment=deployment,
+            footprint=Footprint.model_validate(amounts),
+        )
+    except ValidationError as error:
+        raise CommandFailed(Exit.USAGE, explain(error)) from None
+    return _verdict(session, where, body, amounts)
+
+
+def _finite(dimension: Dimension, text: str) -> int:
+    value = read_amount(dimension, text)
+    if value == UNLIMITED or not isinstance(value, int):
+        raise CommandFailed(Exit.USAGE, f"nobody can ask for unlimited {dimension}", "write an amount")
+    return value
+
+
+def _verdict(session: Session, where: Scope, body: CheckBody, amounts: Mapping[Dimension, int]) -> Exit:
+    reply = session.api.check(body)
+    asked = "  ".join(f"{d} {amount(unit_of(d), value)}" for d, value in amounts.items() if value)
+    rows = [v.model_dump(mode="json") for v in reply.violations] or [{"allowed": reply.allowed, "code": reply.code}]
+    session.show(reply, lambda: render.verdict(reply, str(where), asked, session.now), rows)
+    if reply.fail_open:
+        session.say(f"failing open: {', '.join(reply.fail_open)}: this was not really judged", "yellow")
+    if reply.allowed:
+        return Exit.OK
+    if reply.code is not None and reply.code in CODES:
+        session.say(CODES[reply.code].remedy)
+    return Exit.DENIED if reply.status in _REFUSED else exit_for(reply.status)
+
+
+@quota.command(name="list")
+def list_scopes(tenant: str | None = None, /, *, session: In) -> Exit:
+    """List the tenants that are known, or the scopes of one.
+
+    Args:
+        tenant: Whose scopes; all tenants where it is not given.
+        session: This run of the command.
+    """
+    found = list(session.api.scopes(None if tenant is None else read_scope(tenant).tenant))
+    rows = ({"scope": scope} for scope in found)
+    session.show({"scopes": found}, lambda: Text("\n".join(clean(scope) for scope in found)), rows)
+    if not found:
+        session.say("nothing is known yet")
+    return Exit.OK
+
+
+@dlq.command(name="list")
+def list_letters(*, all: bool = False, session: In) -> Exit:  # noqa: A002  the option's name
+    """List records that were set aside and wait for somebody.
+
+    Args:
+        all: Those that were replayed too.
+        session: This run of the command.
+    """
+    found = list(session.api.dead_letters(replayed=all))
+    rows = (letter.model_dump(mode="json", exclude={"value_base64"}) for letter in found)
+    session.show({"dead_letters": found}, lambda: render.dead_letters(found, session.now), rows)
+    if not found:
+        session.say("no dead letters wait")
+    return Exit.OK
+
+
+@dlq.command
+def show(letter: int, /, *, session: In) -> Exit:
+    """Show one record that was set aside, with its value.
+
+    Args:
+        letter: Its id.
+        session: This run of the command.
+    """
+    found = session.api.dead_letter(letter)
+    session.show(found, lambda: render.dead_letter(found, session.now), [found.model_dump(mode="json")])
+    return Exit.OK
+
+
+@dlq.command
+def replay(*letters: int, dry_run: bool = False, session: In) -> Exit:
+    """Publish records to their topics again, byte for byte; repeats are recognised, so this is safe.
+
+    Args:
+        letters: Their ids.
+        dry_run: Only say what would be published.
+        session: This run of the command.
+    """
+    if not letters:
+        raise CommandFailed(Exit.USAGE, "nothing to replay", "name ids; `plimsoll dlq list` shows them")
+    done = [session.api.replay(letter, dry_run=dry_run) for letter in letters]
+    word = "would replay" if dry_run else "replayed"
+    lines = [f"{word} {each.id} to {clean(each.topic)} ({each.size} bytes)" for each in done]
+    rows = (each.model_dump(mode="json", exclude={"value_base64"}) for each in done)
+    session.show({"replayed": done, "dry_run": dry_run}, lambda: Text("\n".join(lines)), rows)
+    return Exit.OK
