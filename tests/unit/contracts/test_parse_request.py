@@ -231,27 +231,27 @@ field_names = st.sampled_from([*RESERVE, "ttl_seconds", "mode", "supersedes", "a
 plausible = st.sampled_from(["acme", "a\n", "2026-11-30T12:00:00Z", "0001-01-01T00:00:00+14:00", "1g", 1, -1, 2**63])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300))
 @example(b"\xed\xa0\x80")
 def test_arbitrary_bytes(raw: bytes) -> None:
     outcome(raw)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(json_values)
 def test_arbitrary_json(document: object) -> None:
     outcome(json.dumps(document).encode())
     outcome(json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.dictionaries(field_names, plausible | json_values, max_size=4), st.sets(field_names, max_size=2))
 def test_arbitrary_changes_to_a_good_request(changes: dict[str, object], less: set[str]) -> None:
     outcome(body({name: value for name, value in (RESERVE | changes).items() if name not in less}))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(0, len(body(RESERVE))), st.integers(0, 40), st.binary(max_size=20))
 def test_a_good_request_with_bytes_cut_and_put_in(start: int, length: int, put: bytes) -> None:
     whole = body(RESERVE)
