@@ -6,6 +6,8 @@ UV_VERSION=0.13.9
 HOME_OF_UV=.local/bootstrap
 began=$(date +%s)
 export UV_PYTHON_DOWNLOADS=never
+# Compiled once now, not at each of the many process starts to come.
+export UV_COMPILE_BYTECODE=1
 
 say() { printf '  %3d s  %s\n' "$(($(date +%s) - began))" "$*"; }
 fail() { printf 'plimsoll: %s\n' "$*" >&2; exit 1; }
