@@ -283,9 +283,10 @@ def drift(folder: Path) -> list[str]:
 
 def write(folder: Path) -> None:
     """Write every generated file below a folder and remove schemas that describe nothing."""
-    for name, text in files().items():
+    made = files()
+    for name, text in made.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     for path in (folder / "schemas").glob("*.json"):
-        if f"schemas/{path.name}" not in files():
+        if f"schemas/{path.name}" not in made:
             path.unlink()
