@@ -9,13 +9,13 @@ import random
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from plimsoll_streams import ownership
 from plimsoll_streams.crashpoints import crash_at
 from plimsoll_streams.failures import Backoff, Invalid, is_transient
-from plimsoll_streams.ownership import Claim, Ownership, Phase, Slice, Verdict
+from plimsoll_streams.ownership import Claim, Ownership, Phase, Selection, Slice, Verdict
 from plimsoll_streams.records import Partition, Record
 
 
@@ -99,7 +99,7 @@ class Observer(Protocol):
     def fenced(self, partition: Partition, claim: Claim, *, current: bool) -> None: ...  # noqa: D102
     def stopped(self, partition: Partition, why: str) -> None: ...  # noqa: D102
     def applied(self, slices: Sequence[Slice], seconds: float) -> None: ...  # noqa: D102
-    def passed_over(self, selection: ownership.Selection) -> None: ...  # noqa: D102
+    def passed_over(self, selection: Selection) -> None: ...  # noqa: D102
     def bug(self, partition: Partition, offset: int, error: Exception, tries: int) -> None: ...  # noqa: D102
     def retrying(self, error: Exception, wait: float) -> None: ...  # noqa: D102
 
@@ -173,6 +173,7 @@ class Consumer(Generic[S]):
         self._in_doubt: _InDoubt | None = None
         self._bugs_in_a_row: dict[Partition, int] = {}
         self._tries: dict[tuple[Partition, int], int] = {}
+        self._gaps: dict[Partition, tuple[int, int]] = {}
         self._reported = 0.0
 
     # The group's side. It runs beside the loop, so it only ever replaces the ownership.
@@ -276,7 +277,7 @@ class Consumer(Generic[S]):
         return {**batch, **{partition: [*batch.get(partition, ()), *more[partition]] for partition in more}}
 
     async def _handle(self, batch: Mapping[Partition, Sequence[Record]]) -> None:
-        selection = ownership.select_fresh(batch, self.ownership.claims())
+        selection = self._believe(ownership.select_fresh(batch, self.ownership.claims()))
         self._observer.passed_over(selection)
         if not selection.slices:
             return
@@ -293,6 +294,26 @@ class Consumer(Generic[S]):
             raise
         finally:
             self._idle.set()
+
+    def _believe(self, selection: Selection) -> Selection:
+        """Read again where the next record seems missing, and believe it only the second time.
+
+        Compaction and transactions leave such gaps; so would a consumer that lost its place, silently.
+        """
+        doubtful: set[Partition] = set()
+        for part in selection.slices:
+            gap = (part.claim.next_offset, part.records[0].offset)
+            if part.partition not in selection.gaps:
+                self._gaps.pop(part.partition, None)
+            elif self._gaps.get(part.partition) != gap:
+                self._gaps[part.partition] = gap
+                doubtful.add(part.partition)
+                self._source.seek(part.partition, part.claim.next_offset)
+        return replace(
+            selection,
+            slices=tuple(part for part in selection.slices if part.partition not in doubtful),
+            gaps=tuple(partition for partition in selection.gaps if partition not in doubtful),
+        )
 
     async def _step(self, pending: deque[Sequence[Slice]]) -> None:
         """Apply the first pending group, or put what is left of it back."""

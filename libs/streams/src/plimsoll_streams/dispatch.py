@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from plimsoll_contracts import codes
 from plimsoll_contracts.codes import Code
+from plimsoll_contracts.enforcement import code_of, explain
 from plimsoll_contracts.envelope import EnvelopeError, text_header
 from plimsoll_contracts.topics import Topic
 from plimsoll_streams import dead_letters, metrics, outbox
@@ -18,8 +19,6 @@ from plimsoll_streams.ownership import Slice
 from plimsoll_streams.records import OutboxMessage, Partition, Received, Record, Reply
 from plimsoll_streams.replies import Replies
 from plimsoll_streams.transactions import Connection
-
-PROBLEMS_SHOWN = 5
 
 
 @dataclass(slots=True)
@@ -161,7 +160,8 @@ class Dispatcher(Generic[U]):
         try:
             return Received(self._by_topic[record.topic].decode(record), record)
         except ValidationError as error:
-            return _invalid(error)
+            # The code of the first field that has one, and what is wrong without the input, which may be private.
+            return Invalid(code_of(error), explain(error))
         except Exception as error:  # noqa: BLE001 - a bug of the decoder; apply() raises it where it can be bisected
             return error
 
@@ -226,16 +226,3 @@ def _reply_topic(record: Record) -> str:
         if name == "reply_to":
             return (value or b"").decode(errors="replace")
     return ""
-
-
-def _invalid(error: ValidationError) -> Invalid:
-    """Say what is wrong without repeating the input, which may be long or private."""
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    if problems[0]["type"] == "json_invalid":
-        return Invalid(codes.UNDECODABLE, problems[0]["msg"])
-    shown = "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc']) or 'body'}: {problem['msg']}"
-        for problem in problems[:PROBLEMS_SHOWN]
-    )
-    more = f" (and {len(problems) - PROBLEMS_SHOWN} more)" if len(problems) > PROBLEMS_SHOWN else ""
-    return Invalid(codes.INVALID_REQUEST, shown + more)
