@@ -135,6 +135,17 @@ async def test_the_alert_fires_for_a_tenant_without_a_row_and_clears(running: Pr
     until(lambda: firing(running, "QuotaGateFailOpenAny") == set(), seconds=60, what="the alert clears")
 
 
+async def test_a_killed_enforcer_forgets_no_fail_open(running: PrivateStack) -> None:
+    """It is counted in the deciding transaction: what nobody had scraped yet is there again after the restart."""
+    counted = fail_opens(running)
+    assert set(await ask(running, "another-newcomer")) == GATES
+
+    running.kill("quota-enforcer")
+    running.start("quota-enforcer")
+
+    assert fail_opens(running) == {gate: count + 1 for gate, count in counted.items()}
+
+
 async def test_a_dead_enforcer_leaves_no_silence(running: PrivateStack) -> None:
     assert firing(running, "QuotaGateTelemetryAbsent") == set()
 
@@ -173,8 +184,10 @@ def without_entitlements(running: PrivateStack) -> Iterator[None]:
 
 @pytest.mark.usefixtures("without_entitlements")
 async def test_where_entitlements_are_off_nothing_is_counted(running: PrivateStack) -> None:
+    counted = fail_opens(running)
+
     assert await ask(running, "nobody-bills-me") == ()
 
-    assert fail_opens(running) == dict.fromkeys(GATES, 0.0)
+    assert fail_opens(running) == counted
     until(lambda: not firing(running, "QuotaGateTelemetryAbsent"), seconds=20, what="the series are back")
-    assert firing(running, "QuotaGateFailOpenAny") == set()
+    until(lambda: firing(running, "QuotaGateFailOpenAny") == set(), seconds=40, what="nothing new is said")

@@ -1,11 +1,11 @@
 """How is a decision told: the reply to its caller, and the events for whoever watches."""
 
+import json
 from datetime import datetime
 
 from plimsoll_contracts.codes import EXCEEDED, Code
 from plimsoll_contracts.dimensions import unit_of
 from plimsoll_contracts.enforcement import (
-    DecisionEvent,
     EnforcementReply,
     Gate,
     HoldView,
@@ -70,18 +70,19 @@ def refusal(code: Code, detail: str, *, request_id: str | None = None, verb: Ver
     )
 
 
-def event(decision: Decision, told: EnforcementReply) -> DecisionEvent:
-    """Tell a decision to whoever watches: the reply, and what was asked about."""
+def event(decision: Decision, told: str) -> str:
+    """Tell a decision to whoever watches: the reply's JSON, and what was asked about (a ``DecisionEvent``)."""
     ask = decision.ask
     environment, stack = ask.place
-    return DecisionEvent.model_construct(
-        **told.__dict__,
-        environment=environment or None,
-        stack=stack or None,
-        deployment=ask.deployment or (decision.hold.deployment if decision.hold is not None else None),
-        app=ask.app or None,
-        mode=ask.mode,
-    )
+    about = {
+        "environment": environment,
+        "stack": stack,
+        "deployment": ask.deployment or (decision.hold.deployment if decision.hold is not None else ""),
+        "app": ask.app,
+    }
+    known = {name: value for name, value in about.items() if value}
+    # Put together as text: every decision is told twice, and the second time should cost next to nothing.
+    return f"{told[:-1]},{json.dumps(known | {'mode': ask.mode})[1:]}"
 
 
 def over_limit(tenant: str, crossing: Crossing) -> OverLimit:

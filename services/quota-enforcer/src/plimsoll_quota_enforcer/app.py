@@ -18,6 +18,7 @@ from plimsoll_quota_enforcer.config import EnforcerSettings
 from plimsoll_quota_enforcer.handlers import register
 from plimsoll_quota_enforcer.requests import Decoder
 from plimsoll_quota_enforcer.storage.cache import StateCache
+from plimsoll_quota_enforcer.storage.queries import QUERIES
 from plimsoll_quota_enforcer.storage.unit import Unit, open_unit
 from plimsoll_quota_enforcer.sweep import Sweep
 from plimsoll_runtime import http, probes
@@ -58,7 +59,7 @@ class Enforcer:
             settings=Settings(records_max=settings.batch_records_max, first_records_max=settings.batch_records_max),
             needs=(QUOTA_DECISIONS.name, QUOTA_LIMITS.name, REPLIES_HTTP.name),
         )
-        register(self.engine, Decoder(policy.multipliers))
+        register(self.engine, Decoder(policy.multipliers), instance=self._instance)
         self._sweep = Sweep(
             pool,
             self.cache,
@@ -75,9 +76,15 @@ class Enforcer:
         routes = probes.routes(checks={"database": self._database, "partitions": self._partitions}, status=self.status)
         faststream = AsgiFastStream(self.engine.broker, asgi_routes=routes, logger=None)
         self.engine.attach(faststream)
+        faststream.on_startup(self._remember_fail_opens)
         faststream.after_startup(self._begin)
         faststream.on_shutdown(self._end)
         return http.beside(faststream, self._api.app(), paths=[path for path, _ in routes])
+
+    async def _remember_fail_opens(self) -> None:
+        """Go on counting where the last process of this replica was killed: its last ones were never scraped."""
+        for row in await self._pool.fetch(QUERIES["load_fail_opens"], self._instance):
+            metrics.gate_fail_open.inc(row["total"], gate=row["gate"])
 
     async def _begin(self) -> None:
         self._run("sweep", self._sweep.run)

@@ -25,14 +25,14 @@ from plimsoll_streams.records import OutboxMessage, Received, Record, Reply
 M = TypeVar("M")
 
 
-def register(engine: Engine[Unit], decoder: Decoder) -> None:
+def register(engine: Engine[Unit], decoder: Decoder, *, instance: str) -> None:
     """Subscribe to everything the enforcer consumes; requests are decided before facts."""
-    _register_requests(engine, decoder)
+    _register_requests(engine, decoder, instance)
     _register_deltas(engine, decoder)
     _register_entitlements(engine)
 
 
-def _register_requests(engine: Engine[Unit], decoder: Decoder) -> None:
+def _register_requests(engine: Engine[Unit], decoder: Decoder, instance: str) -> None:
     @engine.subscriber(QUOTA_REQUESTS, decode=decoder.request, guard=attrgetter("tenant"), first=True)
     async def on_requests(unit: Unit, batch: Sequence[Received[Asked]], tx: Transaction) -> None:
         """Decide a batch of requests, and answer each caller after the commit."""
@@ -47,6 +47,9 @@ def _register_requests(engine: Engine[Unit], decoder: Decoder) -> None:
         in_order = [each for of_tenant in _by_tenant(asked).values() for each in of_tenant]
         for each, decision in zip(in_order, decisions, strict=True):
             _tell(unit, tx, each, decision)
+        fail_opens = Counter(str(gate) for decision in decisions for gate in answers.failed_open(decision))
+        if fail_opens:
+            unit.count_fail_opens(instance, fail_opens)
         tx.after_commit(lambda: _count_decisions(decisions))
 
 
@@ -120,8 +123,7 @@ def _answerable(engine: Engine[Unit], batch: Iterable[Received[Asked]], tx: Tran
 
 def _tell(unit: Unit, tx: Transaction, asked: Asked, decision: Decision) -> None:
     """Answer the caller, and where the decision is new, store it and publish it."""
-    told = answers.reply(decision, unit.now)
-    body = told.model_dump_json(exclude_defaults=True)
+    body = answers.reply(decision, unit.now).model_dump_json(exclude_defaults=True)
     key = decision.ask.tenant.encode()
     _send(tx, asked.address, key, body)
     if decision.stored:
@@ -129,8 +131,8 @@ def _tell(unit: Unit, tx: Transaction, asked: Asked, decision: Decision) -> None
         envelope = answers.envelope(
             "quota.decision.v1", f"{decision.ask.tenant}:{decision.ask.request_id}", unit.now, asked.traceparent
         )
-        event = answers.event(decision, told).model_dump_json(exclude_defaults=True)
-        tx.emit(OutboxMessage(QUOTA_DECISIONS.name, key, event.encode(), tuple(envelope.headers())))
+        event = answers.event(decision, body).encode()
+        tx.emit(OutboxMessage(QUOTA_DECISIONS.name, key, event, tuple(envelope.headers())))
 
 
 def _send(tx: Transaction, address: Address, key: bytes | None, body: str) -> None:

@@ -23,7 +23,7 @@ gate_decisions = metrics.counter(
 )
 gate_fail_open = metrics.counter(
     "quota_gate_fail_open_total",
-    "Decisions that a gate let through because the tenant has no entitlement row.",
+    "Decisions that a gate let through because the tenant has no entitlement row; kept over restarts.",
     labels={"gate": tuple(Gate)},
 )
 settles = metrics.counter(

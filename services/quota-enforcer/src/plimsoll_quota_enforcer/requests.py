@@ -84,7 +84,7 @@ class Decoder:
         if record.key != request.tenant.encode():
             detail = f"the key is {_shown(record.key)}, the body's tenant is {request.tenant}"
             return Asked(address, refusal=(codes.KEY_MISMATCH, detail))
-        body = request.model_dump_json()
+        body = request.model_dump_json(exclude_defaults=True)
         return Asked(address, self._ask(request, body, deadline), body, traceparent=traceparent)
 
     def fact(self, delta: UsageDelta) -> Fact:

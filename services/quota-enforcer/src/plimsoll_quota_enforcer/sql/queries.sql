@@ -143,6 +143,14 @@ ON CONFLICT (tenant) DO UPDATE SET
     snapshot = excluded.snapshot, projected_at = excluded.projected_at
 WHERE excluded.version > entitlements.version
 
+-- name: save_fail_opens
+INSERT INTO fail_opens (instance, gate, total)
+SELECT $1, gate, total FROM unnest($2::text[], $3::bigint[]) AS x (gate, total) ORDER BY gate
+ON CONFLICT (instance, gate) DO UPDATE SET total = fail_opens.total + excluded.total
+
+-- name: load_fail_opens
+SELECT gate, total FROM fail_opens WHERE instance = $1
+
 -- name: tenants_to_sweep
 -- Holds whose time has passed, limits whose time has passed, and tenants not yet judged by the present defaults.
 SELECT tenant FROM (

@@ -64,6 +64,7 @@ class Unit:
         self._kept: list[Kept] = []
         self._snapshots: dict[str, str] = {}
         self._judged: set[str] = set()
+        self._fail_opens: tuple[str, Mapping[str, int]] | None = None
 
     @property
     def tenants(self) -> Iterable[str]:
@@ -108,6 +109,10 @@ class Unit:
         """Store the snapshot that the tenant's entitlement was read from."""
         self._snapshots[tenant] = snapshot
 
+    def count_fail_opens(self, instance: str, totals: Mapping[str, int]) -> None:
+        """Count gates that failed open, in the transaction that lets the requests through."""
+        self._fail_opens = (instance, totals)
+
     def judged_by_present_defaults(self, tenant: str) -> None:
         """Note that crossings of the present global defaults were told for a tenant."""
         self._judged.add(tenant)
@@ -123,6 +128,9 @@ class Unit:
         await self._write_truth(written)
         await self._write_usage(written)
         await self._write_crossings(written, emit)
+        if self._fail_opens is not None:
+            instance, totals = self._fail_opens
+            await self.connection.execute(QUERIES["save_fail_opens"], instance, list(totals), list(totals.values()))
         if self._snapshots:
             cells_ = [self._entitlement_cells(tenant, text) for tenant, text in self._snapshots.items()]
             await self._execute("save_entitlements", cells_, self.now)

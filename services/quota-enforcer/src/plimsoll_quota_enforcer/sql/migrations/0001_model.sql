@@ -252,6 +252,14 @@ CREATE TABLE nodes (
     reported_at      timestamptz NOT NULL
 );
 
+-- How often each gate failed open, by replica: counted in the deciding transaction, so that no crash loses one.
+CREATE TABLE fail_opens (
+    instance text NOT NULL,
+    gate     text NOT NULL,
+    total    bigint NOT NULL,
+    PRIMARY KEY (instance, gate)
+) WITH (fillfactor = 50);
+
 -- Partitions by day: made ahead, dropped whole. It runs as its owner, since services own no tables.
 CREATE FUNCTION maintain_partitions(ahead_days integer, keep_days integer) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
