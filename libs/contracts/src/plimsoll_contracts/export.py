@@ -1,6 +1,7 @@
 """What do others read of the contracts: JSON Schemas, AsyncAPI and reference pages, written from the models."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from importlib.metadata import version
@@ -266,7 +267,8 @@ def files() -> Mapping[str, str]:
 
 
 def _json(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    # The design page is for whoever works on the code, and is not published.
+    return re.sub(r" \(DESIGN [0-9.]+\)", "", json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
 
 
 def drift(folder: Path) -> list[str]:
