@@ -52,7 +52,9 @@ def status(scope: str, /, *, session: In) -> Exit:
         session.show(found, lambda: render.limits(found.limits, session.now), rows)
         return Exit.OK
     shown = session.api.status(where)
-    session.show(shown, lambda: render.status(shown, session.now, fine=session.fine), _status_rows(shown))
+    session.show(
+        shown, lambda: render.status(shown, session.now, fine=session.fine, width=session.width), _status_rows(shown)
+    )
     if not shown.known:
         session.say(f"nothing was ever recorded of {where.tenant}: is the name right? `plimsoll quota list` knows all")
         return Exit.NOT_FOUND

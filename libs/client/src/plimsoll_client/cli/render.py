@@ -14,13 +14,16 @@ from plimsoll_contracts.dimensions import Dimension, Unit, unit_of
 from plimsoll_contracts.enforcement import EnforcementReply, Mode, Violation
 
 _NEAR = 90
+_BAR, _SHORT_BAR = 16, 8
+_WIDTH_FOR_BAR, _WIDTH_FOR_SHORT_BAR = 112, 96
+"""Columns from which on every figure of a status has room beside a bar: a figure is never cut, a bar is left out."""
 
 
-def table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """Make an empty table of our one style."""
+def table(*columns: str, right: Sequence[str] = (), wrapped: str = "DETAIL") -> Table:
+    """Make an empty table of our one style; where the terminal is narrow, the column ``wrapped`` gives way."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in columns:
-        made.add_column(name, justify="right" if name in right else "left", no_wrap=name != "DETAIL", overflow="fold")
+        made.add_column(name, justify="right" if name in right else "left", no_wrap=name != wrapped, overflow="fold")
     return made
 
 
@@ -40,14 +43,15 @@ def origin(view: LimitView, now: datetime) -> str:
     return ", ".join(parts)
 
 
-def status(found: ScopeStatus, now: datetime, *, fine: bool = True) -> RenderableType:
-    """Show limits and usage of one scope, each figure with its unit and age."""
+def status(found: ScopeStatus, now: datetime, *, fine: bool = True, width: int = _WIDTH_FOR_BAR) -> RenderableType:
+    """Show limits and usage of one scope, each figure with its unit and age, in ``width`` columns."""
+    bars = _BAR if width >= _WIDTH_FOR_BAR else _SHORT_BAR if width >= _WIDTH_FOR_SHORT_BAR else 0
     drawn = table(
-        "DIMENSION", "USED", "HELD", "LIMIT", "", "%", "HEADROOM", "CHANGED", "LIMIT FROM",
-        right=("USED", "HELD", "LIMIT", "%", "HEADROOM"),
+        "DIMENSION", "USED", "HELD", "LIMIT", *([""] if bars else []), "%", "HEADROOM", "CHANGED", "LIMIT FROM",
+        right=("USED", "HELD", "LIMIT", "%", "HEADROOM"), wrapped="LIMIT FROM",
     )  # fmt: skip
     for line in found.dimensions:
-        drawn.add_row(*_status_row(line, now, fine=fine))
+        drawn.add_row(*_status_row(line, now, fine=fine, bars=bars))
     return Group(_status_head(found, now), drawn, *_gates(found))
 
 
@@ -63,7 +67,7 @@ def _status_head(found: ScopeStatus, now: datetime) -> Text:
     return Text.assemble((clean(found.scope), "bold"), "   ", "   ".join(parts))
 
 
-def _status_row(line: DimensionStatus, now: datetime, *, fine: bool) -> list[str | Text]:
+def _status_row(line: DimensionStatus, now: datetime, *, fine: bool, bars: int) -> list[str | Text]:
     unit, total = line.unit, line.used + line.held
     over = line.headroom is not None and line.headroom < 0
     near = line.ceiling is not None and total * 100 >= line.ceiling * _NEAR and total > 0
@@ -75,7 +79,7 @@ def _status_row(line: DimensionStatus, now: datetime, *, fine: bool) -> list[str
         amount(unit, line.used),
         amount(unit, line.held),
         amount(unit, limit),
-        Text(bar(line.used, line.held, line.ceiling, fine=fine), style=style),
+        *([Text(bar(line.used, line.held, line.ceiling, width=bars, fine=fine), style=style)] if bars else []),
         percent(total, line.ceiling),
         Text(headroom, style="red" if over else ""),
         age(line.as_of, now),

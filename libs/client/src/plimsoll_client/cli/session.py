@@ -55,6 +55,11 @@ class Session:
         """Whether stdout can show block characters."""
         return "utf" in (sys.stdout.encoding or "").lower()
 
+    @cached_property
+    def width(self) -> int:
+        """Columns that stdout has."""
+        return _console(stderr=False).width
+
     def show(self, data: object, table: Callable[[], RenderableType], rows: Iterable[Mapping[str, object]]) -> None:
         """Write data to stdout in the format asked for.
 
