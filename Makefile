@@ -43,8 +43,8 @@ SEEDS ?= 200
 sim: .venv/.synced ## the engine under simulated faults (SEEDS=how many, SEED=just this one)
 	@$(PY) -m plimsoll_devkit.simulation --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
 
-docs: .venv/.synced ## write the generated files again: compose.yaml, schemas, metrics
-	@$(STACK) compose --write
+docs: .venv/.synced ## write the generated files again: schemas, AsyncAPI, metrics, compose.yaml
+	@$(PY) -m plimsoll_devkit.reference
 
 fmt: .venv/.synced ## put the code in order
 	@$(PY) -m ruff check --fix --quiet . && $(PY) -m ruff format .

@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from plimsoll_devkit.stack import assembly, compose, daemon, engine, table
-from plimsoll_devkit.stack.context import LOCAL, ROOT, Layout, reachable, read_json, write_json
+from plimsoll_devkit.stack.context import LOCAL, Layout, reachable, read_json, write_json
 from plimsoll_devkit.stack.parts import PartMissingError
 from plimsoll_devkit.stack.process import tail
 from plimsoll_devkit.stack.steps import Steps
 
 _ALL = tuple(service.name for service in table.SERVICES)
-_STALE = "compose.yaml is stale: make docs"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,9 +42,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--lines", type=int, default=20)
     for name, what in (("down", "stop"), ("status", "what runs"), ("reset", "stop, and throw the data away")):
         commands.add_parser(name, help=what)
-    command = commands.add_parser("compose", help="compose.yaml from the table")
-    command.add_argument("--write", action="store_true")
-    command.add_argument("--check", action="store_true")
+    commands.add_parser("compose", help="print compose.yaml, made from the table")
     return parser
 
 
@@ -148,16 +145,8 @@ def _reset(layout: Layout, _asked: argparse.Namespace) -> int:
     return 0
 
 
-def _compose(_layout: Layout, asked: argparse.Namespace) -> int:
-    made, file = compose.render(), ROOT / "compose.yaml"
-    if asked.check:
-        stale = not file.exists() or file.read_text() != made
-        print(_STALE if stale else "compose.yaml is up to date")
-        return int(stale)
-    if asked.write:
-        file.write_text(made)
-    else:
-        print(made, end="")
+def _compose(_layout: Layout, _asked: argparse.Namespace) -> int:
+    print(compose.render(), end="")
     return 0
 
 
