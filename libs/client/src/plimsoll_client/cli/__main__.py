@@ -9,7 +9,7 @@ from typing import Annotated
 try:
     from cyclopts import App, CycloptsError, Parameter
 
-    from plimsoll_client.cli.commands import dlq, quota
+    from plimsoll_client.cli.commands import context, dlq, quota
     from plimsoll_client.cli.failures import EXIT_HELP, CommandFailed, Exit
     from plimsoll_client.cli.figures import clean
     from plimsoll_client.cli.session import Output, Session
@@ -25,6 +25,7 @@ app = App(
 )
 app.command(quota)
 app.command(dlq)
+app.command(context)
 
 
 @app.meta.default

@@ -18,6 +18,7 @@ from plimsoll_client.cli.arguments import (
     read_scope_or_defaults,
     read_until,
 )
+from plimsoll_client.cli.context import read_context
 from plimsoll_client.cli.failures import CommandFailed, Exit, exit_for
 from plimsoll_client.cli.figures import amount, clean
 from plimsoll_client.cli.session import Session
@@ -31,6 +32,7 @@ from plimsoll_contracts.scopes import Scope
 In = Annotated[Session, Parameter(parse=False)]
 
 quota = App(name="quota", help="Limits and usage.")
+context = App(name="context", help="Where the services are that this command speaks to.")
 dlq = App(name="dlq", help="Records that were set aside because nobody could handle them (dead letters).")
 
 _NO_REASON = "no reason given"
@@ -267,6 +269,22 @@ def list_scopes(tenant: str | None = None, /, *, session: In) -> Exit:
     session.show({"scopes": found}, lambda: Text("\n".join(clean(scope) for scope in found)), rows)
     if not found:
         session.say("nothing is known yet")
+    return Exit.OK
+
+
+@context.default
+def show_context(name: str | None = None, *, session: In) -> Exit:  # noqa: D417  the session is no argument of the command
+    """Show every address of the context file, or just one: curl $(plimsoll context http)/metrics.
+
+    Args:
+        name: One of those that are shown without it, such as http or kafka.
+    """
+    known = read_context()
+    if name is not None and name not in known:
+        raise CommandFailed(Exit.NOT_FOUND, f"the context file names no {clean(name)}", f"one of {', '.join(known)}")
+    told = known if name is None else {name: known[name]}
+    lines = [clean(known[name])] if name is not None else [f"{clean(n):<11} {clean(known[n])}" for n in known]
+    session.show(told, lambda: Text("\n".join(lines)), [{"name": n, "address": told[n]} for n in told])
     return Exit.OK
 
 
