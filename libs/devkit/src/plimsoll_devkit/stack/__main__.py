@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import shutil
 import sys
 import time
@@ -31,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m plimsoll_devkit.stack", description=__doc__)
-    parser.add_argument("--data", type=Path, default=LOCAL / "stack", help="the folder of this stack")
+    folder = Path(os.environ.get("PLIMSOLL_STACK_DATA") or LOCAL / "stack")
+    parser.add_argument("--data", type=Path, default=folder, help="the folder of this stack ($PLIMSOLL_STACK_DATA)")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("set-up", help="download what is missing")
     for name, what in (("up", "start and leave running"), ("supervise", "start and stay"), ("logs", "show output")):
@@ -79,7 +81,11 @@ def _up(layout: Layout, asked: argparse.Namespace) -> int:
     print()
     for name, address in read_json(layout.context_file).items():
         print(f"  {name:<11}{address}")
-    print("\nnext: .venv/bin/plimsoll quota status acme\n      make status | logs | down")
+    print(
+        "\nnext: .venv/bin/plimsoll quota set acme/env:prod cpu=4\n"
+        "      .venv/bin/plimsoll quota status acme/env:prod\n"
+        "      make status | logs | down"
+    )
     return 0
 
 
