@@ -2,11 +2,11 @@
 
 import asyncio
 import os
+import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from plimsoll_devkit.stack import health, table
-from plimsoll_devkit.stack.context import is_free
 
 _KAFKA_OUTSIDE = 19092
 
@@ -46,7 +46,7 @@ def _container(service: table.Service) -> Iterator[str]:
         container = container.with_env(name, value)
     with container:
         address = f"127.0.0.1:{port}"
-        asyncio.run(health.wait(_check(service.name, address), 60.0, lambda: True))
+        asyncio.run(health.wait(check(service.name, address), 60.0, lambda: True))
         yield endpoint(service.name, address)
 
 
@@ -75,21 +75,22 @@ def endpoint(name: str, address: str) -> str:
     return {"postgres": f"postgresql://postgres@{address}/postgres", "valkey": f"redis://{address}"}.get(name, address)
 
 
-def _check(name: str, address: str) -> Callable[[], Awaitable[bool]]:
-    match name:
-        case "kafka":
+def check(name: str, address: str) -> Callable[[], Awaitable[bool]]:
+    """The row's health check, asked from outside its container."""
+    match table.BY_NAME[name].health:
+        case table.Health(probe="kafka"):
             return lambda: health.kafka(address)
-        case "postgres":
+        case table.Health(probe="postgres"):
             return lambda: health.postgres(endpoint(name, address))
-        case _:
+        case table.Health(probe="valkey"):
             return lambda: health.valkey(address)
+        case table.Health(path=path):
+            return lambda: health.http(address, path)
+        case _:
+            raise ValueError(f"{name} has no health check")
 
 
 def _free_port() -> int:
-    import socket  # noqa: PLC0415
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    assert is_free(port)  # noqa: S101
-    return port
+        return int(probe.getsockname()[1])

@@ -1,14 +1,14 @@
 """How does the whole stack run under a Docker engine, where one answers?"""
 
+import asyncio
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from plimsoll_devkit.stack import table
+from plimsoll_devkit.stack import containers, health, table
 from plimsoll_devkit.stack.compose import port_variable
-from plimsoll_devkit.stack.containers import engine_answers
 from plimsoll_devkit.stack.context import ROOT, Layout, allocate_ports, read_json
 
 
@@ -16,7 +16,7 @@ def chosen(layout: Layout) -> bool:
     """Whether `make up` uses the engine: it answers, has Compose, and PLIMSOLL_STACK does not say `local`."""
     if _marker(layout).exists():
         return True
-    if shutil.which("docker") is None or not engine_answers():
+    if shutil.which("docker") is None or not containers.engine_answers():
         return False
     return subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0  # noqa: S607
 
@@ -25,10 +25,15 @@ def up(layout: Layout, names: Sequence[str]) -> int:
     """Build and start; returns Compose's exit code once all are healthy."""
     layout.data.mkdir(parents=True, exist_ok=True)
     _marker(layout).touch()
-    allocate_ports(tuple(service.name for service in table.SERVICES if service.port), layout.ports_file)
-    jobs = [name for name in names if table.BY_NAME[name].kind == "job"]
-    # A job that has ended well counts as failed to `--wait`: those come with the services that depend on them.
-    return compose(layout, "up", "--build", "--detach", "--wait", *(name for name in names if name not in jobs))
+    ports = allocate_ports(tuple(service.name for service in table.SERVICES if service.port), layout.ports_file)
+    if code := compose(layout, "up", "--build", "--detach", *names):
+        return code
+    # Compose's own waiting takes a job that has ended well for a failure: the checks are asked from here instead.
+    for name in names:
+        if table.BY_NAME[name].health:
+            address = f"127.0.0.1:{ports[name]}"
+            asyncio.run(health.wait(containers.check(name, address), table.BY_NAME[name].seconds, lambda: True))
+    return 0
 
 
 def down(layout: Layout, *, volumes: bool = False) -> int:

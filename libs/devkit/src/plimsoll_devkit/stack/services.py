@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from plimsoll_devkit.stack import health, table
+from plimsoll_devkit.stack import containers, table
 from plimsoll_devkit.stack.process import Launch
 
 
@@ -36,7 +36,7 @@ class Plain:
     @property
     def seconds(self) -> float:
         """How long it may take to be ready."""
-        return float(self.service.health.seconds if self.service.health else 60)
+        return self.service.seconds
 
     async def prepare(self) -> None:
         """Nothing to prepare."""
@@ -49,14 +49,9 @@ class Plain:
 
     async def healthy(self) -> bool:
         """The row's health check, asked from here."""
-        address = f"127.0.0.1:{self.values.get('port', '')}"
-        match self.service.health:
-            case table.Health(probe="http", path=path):
-                return await health.http(address, path)
-            case table.Health(probe="valkey"):
-                return await health.valkey(address)
-            case _:
-                return True
+        if self.service.health is None:
+            return True
+        return await containers.check(self.name, f"127.0.0.1:{self.values['port']}")()
 
     async def ready(self) -> None:
         """Nothing more to do."""

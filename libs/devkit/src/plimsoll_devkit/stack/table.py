@@ -37,7 +37,13 @@ class Service:
     after: tuple[str, ...] = ()
     volume: str = ""
 
+    @property
+    def seconds(self) -> float:
+        """How long it may take to be ready, or for a job to end."""
+        return float(self.health.seconds if self.health else _JOB_SECONDS)
 
+
+_JOB_SECONDS = 60
 OWN_IMAGE = "plimsoll:local"
 DATABASE = "plimsoll"
 OWNER = "plimsoll_owner"
