@@ -20,10 +20,10 @@ from pydantic import BaseModel
 from plimsoll_contracts.topics import Topic
 from plimsoll_runtime import logs, migrations, pool
 from plimsoll_streams import MIGRATIONS
-from plimsoll_streams.consumer import Settings
 from plimsoll_streams.dispatch import Transaction
 from plimsoll_streams.engine import Engine
 from plimsoll_streams.kafka import Group
+from plimsoll_streams.ports import Settings
 from plimsoll_streams.records import OutboxMessage, Received, Reply
 
 SCHEMA = "sums"

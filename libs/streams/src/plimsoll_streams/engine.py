@@ -25,12 +25,13 @@ from faststream.kafka import KafkaBroker
 from plimsoll_contracts.codes import Code
 from plimsoll_contracts.topics import REPLY_PREFIX, Topic
 from plimsoll_streams import kafka
-from plimsoll_streams.consumer import Consumer, Settings
+from plimsoll_streams.consumer import Consumer
 from plimsoll_streams.dispatch import Decode, Dispatcher, OpenUnit, Subscription, UnitOfWork, decode_by_type
 from plimsoll_streams.ledger import Ledger, Session
 from plimsoll_streams.observe import Reporter
 from plimsoll_streams.outbox import Relay
 from plimsoll_streams.ownership import Ownership, Phase
+from plimsoll_streams.ports import Settings
 from plimsoll_streams.replies import Replies
 from plimsoll_streams.source import GroupListener, KafkaSource
 from plimsoll_streams.watchdog import Watchdog

@@ -13,8 +13,8 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from plimsoll_streams import metrics
-from plimsoll_streams.consumer import Source
 from plimsoll_streams.ownership import Claim, Ownership, Phase
+from plimsoll_streams.ports import Source
 from plimsoll_streams.records import Partition
 
 STALL_SECONDS = 300.0

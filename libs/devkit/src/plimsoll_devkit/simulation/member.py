@@ -12,8 +12,9 @@ from plimsoll_devkit.simulation.broker import SESSION_SECONDS, Assignment, Group
 from plimsoll_devkit.simulation.database import Database, Ledger, Transaction
 from plimsoll_devkit.simulation.network import BROKER, DATABASE, LostError, Network
 from plimsoll_devkit.simulation.virtual import PROCESS
-from plimsoll_streams.consumer import Consumer, Observer, Settings
+from plimsoll_streams.consumer import Consumer
 from plimsoll_streams.ownership import Slice
+from plimsoll_streams.ports import Observer, Settings
 from plimsoll_streams.records import Partition, Record
 
 HEARTBEAT_SECONDS = 0.5
