@@ -50,8 +50,10 @@ def read_dimension(text: str) -> Dimension:
         return Dimension(text)
     except ValueError:
         near = difflib.get_close_matches(text, list(Dimension), 1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(Dimension)}"
-        raise CommandFailed(Exit.USAGE, f"there is no dimension {text!r}", hint) from None
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise CommandFailed(
+            Exit.USAGE, f"there is no dimension {text!r}", f"{hint}there are {', '.join(Dimension)}"
+        ) from None
 
 
 def read_limits(assignments: Iterable[str]) -> Mapping[str, LimitValue]:

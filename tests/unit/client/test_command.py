@@ -1,0 +1,318 @@
+"""The command as a whole: what it sends, where it writes, how it ends; against canned answers on loopback."""
+
+import csv
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from plimsoll_client.cli.__main__ import run
+from plimsoll_contracts import codes
+from plimsoll_contracts.codes import Code
+
+NOW = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+NONE = {"value": None, "source": "none"}
+LINE = {
+    "dimension": "cpu",
+    "basis": "reserved",
+    "unit": "millicores",
+    "limit": {"value": 4000, "source": "override", "set_by": "al\x1bice"},
+    "ceiling": 4000,
+    "used": 3200,
+    "held": 500,
+    "headroom": 300,
+    "as_of": NOW,
+}
+STATUS = {
+    "scope": "acme/env:prod",
+    "tenant": "acme",
+    "known": True,
+    "dimensions": [LINE],
+    "gates": [],
+    "open_holds": 0,
+    "deployments": 0,
+    "seq": 0,
+    "as_of": NOW,
+}
+
+
+@dataclass
+class Canned:
+    """A service that gives the next answer, and remembers what it was asked."""
+
+    url: str = ""
+    answers: list[tuple[int, Any]] = field(default_factory=list)
+    asked: list[tuple[str, str, Any]] = field(default_factory=list)
+
+    def say(self, body: Any, status: int = 200) -> None:
+        self.answers.append((status, body))
+
+    def refuse(self, code: Code, detail: str = "") -> None:
+        self.say(
+            {"type": "x", "title": code.title, "status": code.status, "code": code.code, "detail": detail,
+             "remedy": code.remedy},
+            code.status,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def service() -> Iterator[Canned]:
+    canned = Canned()
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            canned.asked.append((self.command, self.path, json.loads(body) if body else None))
+            status, answer = canned.answers.pop(0)
+            encoded = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(encoded)))
+            self.end_headers()
+            self.wfile.write(encoded)
+
+        do_GET = do_PATCH = do_POST = _answer  # noqa: N815  the names are the server's
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    canned.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield canned
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def plimsoll(service: Canned, command: str) -> int:
+    return run([*command.split(), "--url", service.url])
+
+
+def test_status_as_a_table_goes_to_stdout_alone(service: Canned, capsys: pytest.CaptureFixture[str]) -> None:
+    service.say(STATUS)
+    assert plimsoll(service, "quota status acme/env:prod") == 0
+    out, err = capsys.readouterr()
+    assert "cpu (reserved)  3200m  500m  4000m" in out
+    assert "al\\x1bice" in out
+    assert "\x1b" not in out
+    assert err == ""
+    assert service.asked == [("GET", "/api/v1/quota/tenants/acme/status?environment=prod", None)]
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_json_is_the_answer_itself_in_ascii(service: Canned, capsys: pytest.CaptureFixture[str], place: str) -> None:
+    service.say({**STATUS, "plan": "größe \u202e"})
+    command = "-o json quota status acme" if place == "before" else "quota status acme -o json"
+    assert plimsoll(service, command) == 0
+    out = capsys.readouterr().out
+    assert out.isascii()
+    read = json.loads(out)
+    assert (read["dimensions"][0]["used"], read["plan"]) == (3200, "größe \u202e")
+
+
+def test_csv_has_integers_in_base_units(service: Canned, capsys: pytest.CaptureFixture[str]) -> None:
+    service.say(STATUS)
+    plimsoll(service, "quota status acme -o csv")
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (row["dimension"], row["used"], row["ceiling"]) == ("cpu", "3200", "4000")
+
+
+def test_a_gate_that_fails_open_ends_with_4_and_an_unknown_tenant_with_3(
+    service: Canned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.say({**STATUS, "gates": [{"gate": "plan_limits", "state": "fail_open"}]})
+    assert plimsoll(service, "quota status acme") == 4
+    assert "failing open: plan_limits" in capsys.readouterr().err
+    service.say({**STATUS, "known": False})
+    assert plimsoll(service, "quota status acme") == 3
+    assert "quota list" in capsys.readouterr().err
+
+
+def test_set_sends_base_units_all_at_once(service: Canned, capsys: pytest.CaptureFixture[str]) -> None:
+    after = {"value": 4000, "source": "override", "set_by": "bob", "set_at": NOW}
+    service.say({"scope": "acme/env:prod", "changes": [{"dimension": "cpu", "before": NONE, "after": after}]})
+    command = "quota set acme/env:prod cpu=4 memory=unlimited --by bob --reason because --shadow --force --until 2h"
+    assert plimsoll(service, command) == 0
+    ((method, path, body),) = service.asked
+    assert (method, path) == ("PATCH", "/api/v1/quota/tenants/acme/limits?environment=prod")
+    assert datetime.fromisoformat(body.pop("expires_at")) > datetime.now(UTC)
+    assert body == {
+        "limits": {"cpu": 4000, "memory": "unlimited"},
+        "by": "bob",
+        "reason": "because",
+        "mode": "shadow",
+        "force": True,
+    }
+    assert "acme/env:prod  cpu  - (no limit set) -> 4000m (override, bob, " in capsys.readouterr().out
+
+
+def test_unset_and_the_defaults(service: Canned) -> None:
+    service.say({"scope": "defaults", "changes": []})
+    assert plimsoll(service, "quota unset defaults cpu memory --by bob") == 0
+    ((_, path, body),) = service.asked
+    assert (path, body["limits"]) == ("/api/v1/quota/defaults", {"cpu": None, "memory": None})
+    service.say({"limits": {"cpu": {"value": 1000, "source": "default"}}})
+    assert plimsoll(service, "quota status defaults") == 0
+
+
+def test_check_asks_for_the_place_and_a_denial_ends_with_5(service: Canned, capsys: pytest.CaptureFixture[str]) -> None:
+    denied = {"request_id": "r", "verb": "check", "tenant": "acme", "allowed": False, "code": "X403001CPUEXC",
+              "status": 403, "message": "no"}  # fmt: skip
+    service.say(denied)
+    assert plimsoll(service, "quota check acme/blog/prod --cpu 500m --memory 1g --app blog") == 5
+    out, err = capsys.readouterr()
+    assert out == "DENIED X403001CPUEXC  acme/blog/prod\n  no\n"
+    assert codes.CPU_EXCEEDED.remedy in err
+    ((_, _, body),) = service.asked
+    assert (body["tenant"], body["environment"], body["stack"], body["app"]) == ("acme", "prod", "blog", "blog")
+    assert body["footprint"] == {"cpu": 500, "memory": 1 << 30, "disk": 0, "vapps": 0}
+    service.say({**denied, "allowed": True, "code": None, "status": 200, "fail_open": ["plan_limits"]})
+    assert plimsoll(service, "quota check acme --vapps 1") == 0
+    out, err = capsys.readouterr()
+    assert out == "ALLOWED  acme  vapps 1\n"
+    assert "plan_limits" in err
+
+
+def test_lists_follow_their_pages(service: Canned, capsys: pytest.CaptureFixture[str]) -> None:
+    service.say({"scopes": ["acme", "evil\x1b[2J"], "next": "evil"})
+    service.say({"scopes": ["zeta"]})
+    assert plimsoll(service, "quota list") == 0
+    assert capsys.readouterr().out == "acme\nevil\\x1b[2J\nzeta\n"
+    assert "after=evil" in service.asked[1][1]
+
+
+def test_dead_letters_are_listed_shown_and_replayed(service: Canned, capsys: pytest.CaptureFixture[str]) -> None:
+    letter = {"id": 7, "topic": "usage.deltas", "partition": 1, "offset": 2, "key": "acme", "code": "X400101UNDECO",
+              "detail": "not JSON", "at": NOW, "size": 3}  # fmt: skip
+    service.say({"dead_letters": [letter]})
+    assert plimsoll(service, "dlq list") == 0
+    service.say({**letter, "value_base64": "e30="})
+    assert plimsoll(service, "dlq show 7") == 0
+    service.say(letter)
+    assert plimsoll(service, "dlq replay 7 --dry-run") == 0
+    out = capsys.readouterr().out
+    assert "not JSON" in out
+    assert "value        {}" in out
+    assert "would replay 7 to usage.deltas (3 bytes)" in out
+    assert service.asked[-1][:2] == ("POST", "/api/v1/quota/dead-letters/7/replay?dry_run=true")
+
+
+@pytest.mark.parametrize(
+    ("code", "ends"),
+    [
+        (codes.INTERNAL, 1),
+        (codes.INVALID_NAME, 2),
+        (codes.NOT_FOUND, 3),
+        (codes.LIMIT_BELOW_USAGE, 6),
+        (codes.LIMIT_VERSION_CONFLICT, 6),
+        (codes.REPLY_TO_REFUSED, 7),
+        (codes.GATE_UNAVAILABLE, 8),
+    ],
+)
+def test_each_problem_ends_with_its_code_and_says_what_to_try(
+    service: Canned, capsys: pytest.CaptureFixture[str], code: Code, ends: int
+) -> None:
+    service.refuse(code, "it went \x1b[31mwrong")
+    assert plimsoll(service, "quota set acme cpu=4") == ends
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"error: {code.code}  it went \\x1b[31mwrong" in err
+    assert "try: " in err
+    assert ("--force" in err) == (code is codes.LIMIT_BELOW_USAGE)
+
+
+def test_what_is_no_plimsoll_is_said_to_be_none(service: Canned, capsys: pytest.CaptureFixture[str]) -> None:
+    service.say(b"<html>\x1b[2J", 404)
+    assert plimsoll(service, "quota list") == 3
+    assert "is it Plimsoll?" in capsys.readouterr().err
+    service.say({"hello": "world"})
+    assert plimsoll(service, "quota list") == 1
+    assert "same version" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["quota", "quota frob", "quota status", "quota status Acme", "quota set acme", "quota set acme cpu=four",
+     "quota set acme/blog cpu=4", "quota set acme cpu=4 --until yesterday", "quota check acme --cpu unlimited",
+     "quota set acme cpu=1 memory=1 --if-version 3", "quota check acme --app Blog!", "dlq show x", "-o xml quota list",
+     "quota set acme cpu=4 --by \x1b[2J"],
+)  # fmt: skip
+def test_usage_errors_end_with_2_before_anything_is_sent(
+    service: Canned, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert plimsoll(service, command) == (0 if command == "quota" else 2)
+    assert service.asked == []
+    out, err = capsys.readouterr()
+    assert (out if command == "quota" else err) != ""
+    assert "\x1b" not in out + err
+
+
+def test_nobody_there_ends_with_8(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(["quota", "list", "--url", "http://127.0.0.1:9"]) == 8
+    assert "make up" in capsys.readouterr().err
+    monkeypatch.setenv("PLIMSOLL_CONTEXT", "/nonexistent/context.json")
+    assert run(["quota", "list"]) == 8
+    assert "/nonexistent/context.json" in capsys.readouterr().err
+
+
+def test_the_context_file_names_the_service(
+    service: Canned, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PLIMSOLL_CONTEXT", raising=False)
+    (tmp_path / ".local").mkdir()
+    (tmp_path / ".local" / "context.json").write_text(json.dumps({"http": service.url}))
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    service.say({"scopes": ["acme"]})
+    assert run(["quota", "list"]) == 0
+    assert capsys.readouterr().out == "acme\n"
+
+
+def _in_a_terminal(service: Canned, **environment: str) -> bytes:
+    service.say(STATUS)
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "plimsoll_client.cli", "quota", "status", "acme", "--url", service.url]
+    inherited = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR")}
+    environ = {**inherited, "TERM": "xterm-256color", "COLUMNS": "160", **environment}
+    process = subprocess.Popen(command, stdout=follower, stderr=subprocess.DEVNULL, env=environ)
+    os.close(follower)
+    out = b""
+    try:
+        while chunk := os.read(leader, 65536):
+            out += chunk
+    except OSError:  # how a terminal says that the other side has closed it
+        pass
+    os.close(leader)
+    assert process.wait() == 0
+    return out
+
+
+def test_colours_are_for_terminals_that_want_them(service: Canned) -> None:
+    assert b"\x1b[" in _in_a_terminal(service)
+    assert b"\x1b[3" not in _in_a_terminal(service, NO_COLOR="1")
+    assert b"\x1b[" not in _in_a_terminal(service, TERM="dumb")
+
+
+def test_a_terminal_without_unicode_gets_plain_bars(service: Canned) -> None:
+    out = _in_a_terminal(service, PYTHONIOENCODING="ascii", NO_COLOR="1")
+    assert out.isascii()
+    assert b"############" in out
+
+
+def test_a_closed_pipe_is_no_traceback(service: Canned) -> None:
+    service.say({"scopes": [f"t{number}" for number in range(50_000)]})
+    command = f"{sys.executable} -m plimsoll_client.cli quota list --url {service.url} | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)  # noqa: S602  ours
+    assert done.stdout == "t0\n"
+    assert done.stderr == ""
