@@ -1,0 +1,125 @@
+"""How do many flows use the enforcer at once, while a test breaks what is under it?"""
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from plimsoll_client import Allowed, Denied, EnforcementClient, Outcome, Unknown
+from plimsoll_client.client import CallFields
+
+TRY_SECONDS = 3.0
+PATIENCE_SECONDS = 90.0
+
+Call = Callable[[CallFields], Awaitable[Outcome]]
+
+
+@dataclass
+class Flows:
+    """Installs and removals over many tenants; every call is repeated, as it was, until it has a verdict."""
+
+    client: EnforcementClient
+    tenants: Sequence[str]
+    seed: int = 0
+    verdicts: dict[tuple[str, str], str] = field(default_factory=dict)
+    """What each request was told, by tenant and id: ``allowed``, or the code of the denial."""
+    contradictions: list[str] = field(default_factory=list)
+    """Requests that were told two things."""
+    unknown: int = 0
+    """Tries that ended without a verdict."""
+    _calls: list[tuple[str, CallFields, Call]] = field(default_factory=list)
+
+    async def run(self, flows: int, *, at_once: int = 60, pause: float = 0.0) -> None:
+        """Run so many flows, some at once; returns when every call has its verdict."""
+        chance = random.Random(self.seed)
+        limit = asyncio.Semaphore(at_once)
+
+        async def one(number: int, tenant: str, kind: float) -> None:
+            async with limit:
+                await self._flow(tenant, f"d{number}", kind)
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(flows):
+                group.create_task(one(number, chance.choice(self.tenants), chance.random()))
+                if pause:
+                    await asyncio.sleep(pause)
+
+    async def repeat(self) -> None:
+        """Make every call once more, exactly as it was; what it is told now must be what it was told then."""
+        limit = asyncio.Semaphore(60)
+
+        async def again(tenant: str, named: CallFields, call: Call) -> None:
+            async with limit:
+                await self._settle(tenant, named, call)
+
+        async with asyncio.TaskGroup() as group:
+            for each in list(self._calls):
+                group.create_task(again(*each))
+
+    async def _flow(self, tenant: str, deployment: str, kind: float) -> None:
+        client = self.client
+
+        async def reserve(named: CallFields) -> Outcome:
+            return await client.reserve(
+                tenant=tenant,
+                environment="prod",
+                stack="blog",
+                app="web",
+                deployment=deployment,
+                footprint={"cpu": 100, "memory": 1000},
+                on_unknown="closed",
+                **named,
+            )
+
+        async def commit(named: CallFields) -> Outcome:
+            return await client.commit(tenant=tenant, hold=hold, **named)
+
+        async def release(named: CallFields) -> Outcome:
+            return await client.release(tenant=tenant, hold=hold, **named)
+
+        async def remove(named: CallFields) -> Outcome:
+            return await client.adjust(
+                tenant=tenant, environment="prod", stack="blog", deployment=deployment, footprint=None, **named
+            )
+
+        reserved = await self._ask(tenant, reserve)
+        if not isinstance(reserved, Allowed):
+            return
+        hold = reserved.request_id
+        if kind < 0.25:  # noqa: PLR2004 - a quarter of the installs fail
+            await self._ask(tenant, release)
+            return
+        await self._ask(tenant, commit)
+        if kind > 0.8:  # noqa: PLR2004 - a fifth are removed again
+            await self._ask(tenant, remove)
+
+    async def _ask(self, tenant: str, call: Call) -> Outcome:
+        named: CallFields = {
+            "request_id": uuid.uuid4().hex,
+            "issued_at": datetime.now(UTC),
+            "timeout": TRY_SECONDS,
+        }
+        self._calls.append((tenant, named, call))
+        return await self._settle(tenant, named, call)
+
+    async def _settle(self, tenant: str, named: CallFields, call: Call) -> Outcome:
+        until = time.monotonic() + PATIENCE_SECONDS
+        while isinstance(outcome := await call(named), Unknown):
+            self.unknown += 1
+            if time.monotonic() > until:
+                raise AssertionError(f"no verdict within {PATIENCE_SECONDS:g} s: {outcome}")
+        self._note(tenant, named["request_id"], outcome)
+        return outcome
+
+    def _note(self, tenant: str, request_id: str, outcome: Allowed | Denied) -> None:
+        reply = outcome.reply
+        if reply is None:
+            raise AssertionError(f"denied by the client itself: {outcome}")
+        # Of the reply and not of the outcome: a repeated reserve of a closed hold was allowed all the same.
+        told = "allowed" if reply.allowed else str(reply.code)
+        before = self.verdicts.setdefault((tenant, request_id), told)
+        if before != told:
+            self.contradictions.append(f"{tenant} {request_id}: {before}, later {told}")

@@ -1,0 +1,131 @@
+"""What does a test of the enforcer hold in its hands: parts, processes, a wire, a client, HTTP, and an audit."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncpg
+import httpx
+
+from plimsoll_client import EnforcementClient
+from plimsoll_devkit import audit
+from plimsoll_devkit.enforcer import Enforcer, series
+from plimsoll_devkit.stack.private import PrivateStack
+from plimsoll_devkit.wire import Wire
+
+PARTS = ("kafka", "postgres", "migrate", "topics")
+
+
+@dataclass
+class Platform:
+    """A broker and a database of a test's own, migrated, and whatever enforcers it starts."""
+
+    stack: PrivateStack
+    database: asyncpg.Pool
+    """As the owner of the schema, which is on the search path."""
+    wire: Wire
+    client: EnforcementClient
+    enforcers: dict[int, Enforcer] = field(default_factory=dict)
+
+    def enforcer(self, instance: int = 0, **environment: str) -> Enforcer:
+        """Return the replica with this ordinal, described the first time; it is killed at the end at the latest."""
+        if instance not in self.enforcers:
+            self.enforcers[instance] = Enforcer(
+                self.stack.kafka_bootstrap, self.stack.database.dsn(), self.stack.folder, instance, environment
+            )
+        return self.enforcers[instance]
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        """A client of replica 0's API, to be used as a context manager."""
+        return httpx.AsyncClient(base_url=f"{self.enforcer().url}/api/v1/quota", timeout=15)
+
+    async def set_limits(self, tenant: str, limits: Mapping[str, int | str | None], **more: Any) -> dict[str, Any]:
+        """Set limits of a tenant, or of ``environment`` and ``stack`` in it, over HTTP."""
+        place = {name: more.pop(name) for name in ("environment", "stack") if name in more}
+        body = {"limits": limits, "by": "test", "reason": "test", **more}
+        async with self.http as http:
+            answer = await http.patch(f"/tenants/{tenant}/limits", params=place, json=body)
+        if not answer.is_success:
+            raise AssertionError(f"limits refused: {answer.text}")
+        return dict(answer.json())
+
+    async def status(self, tenant: str, **place: str) -> dict[str, Any]:
+        """Read a scope's status over HTTP."""
+        async with self.http as http:
+            return dict((await http.get(f"/tenants/{tenant}/status", params=place)).raise_for_status().json())
+
+    async def used(self, tenant: str, dimension: str, basis: str | None = None, **place: str) -> tuple[int, int]:
+        """Read used and held of one figure over HTTP; cpu and memory on the reserved basis unless said."""
+        basis = basis or ("reserved" if dimension in {"cpu", "memory"} else None)
+        lines = (await self.status(tenant, **place))["dimensions"]
+        line = next(each for each in lines if each["dimension"] == dimension and each["basis"] == basis)
+        return line["used"], line["held"]
+
+    async def counted(self) -> "Counted":
+        """Remember what replica 0 exports now, to see by how much each figure moves."""
+        return Counted(self.enforcer(), await self.enforcer().metrics())
+
+    async def decisions(self, tenant: str) -> list[dict[str, Any]]:
+        """Return a tenant's stored decisions in order, replies read."""
+        sql = "SELECT * FROM decisions WHERE tenant = $1 ORDER BY seq, NOT allowed, decided_at"
+        found = await self.database.fetch(sql, tenant)
+        return [{**dict(row), "reply": json.loads(row["reply"])} for row in found]
+
+    async def audit(self) -> None:
+        """Fail with everything in the database that does not agree."""
+        async with self.database.acquire() as connection:
+            found = await audit.problems(connection)
+        if found:
+            raise AssertionError("\n".join(["the database does not agree with itself:", *found[:20]]))
+
+
+@dataclass
+class Counted:
+    """Figures of one replica since some moment."""
+
+    enforcer: Enforcer
+    before: Mapping[str, float]
+
+    async def since(self, name: str, **labels: str) -> float:
+        """Return by how much one series has moved."""
+        one = series(name, **labels)
+        return (await self.enforcer.metrics())[one] - self.before[one]
+
+
+async def eventually(check: Callable[[], Awaitable[object]], *, seconds: float = 15, what: str = "it") -> None:
+    """Wait until a check holds, looking often."""
+    deadline = time.monotonic() + seconds
+    while not await check():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {seconds:g} s")
+        await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def platform() -> AsyncIterator[Platform]:
+    """Start the parts; everything is ended with the context, also when a test fails."""
+    async with AsyncExitStack() as cleanup:
+        stack = await asyncio.to_thread(lambda: PrivateStack(PARTS).__enter__())
+        cleanup.push_async_callback(asyncio.to_thread, stack.close)
+        database = await asyncpg.create_pool(
+            stack.database.owner_dsn,
+            min_size=1,
+            max_size=3,
+            server_settings={"search_path": "quota", "timezone": "UTC"},
+        )
+        cleanup.callback(database.terminate)
+        wire = await cleanup.enter_async_context(Wire(stack.kafka_bootstrap))
+        client = await cleanup.enter_async_context(EnforcementClient(stack.kafka_bootstrap, instance="tests"))
+        made = Platform(stack, database, wire, client)
+        cleanup.push_async_callback(_end, made)
+        yield made
+
+
+async def _end(made: Platform) -> None:
+    for enforcer in made.enforcers.values():
+        await enforcer.kill()

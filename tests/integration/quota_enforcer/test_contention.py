@@ -1,0 +1,87 @@
+"""One tenant under fire: exactly what fits is allowed, and a refusal leaves nothing behind."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from plimsoll_contracts import codes
+from plimsoll_devkit.platform import Platform
+from plimsoll_devkit.wire import Wire, asking
+
+
+@pytest.mark.parametrize("place", [{}, {"environment": "prod"}, {"environment": "prod", "stack": "blog"}])
+async def test_fifty_reserves_on_a_limit_of_ten_allow_exactly_ten(
+    quota: Platform, wire: Wire, tenant: str, place: dict[str, Any]
+) -> None:
+    await quota.set_limits(tenant, {"vapps": 10}, **place)
+
+    replies = await asyncio.gather(
+        *(wire.ask(asking("reserve", tenant, deployment=f"d{n}", footprint={"vapps": 1, "cpu": 1})) for n in range(50))
+    )
+
+    allowed = [reply for reply in replies if reply.allowed]
+    denied = [reply for reply in replies if not reply.allowed]
+    assert (len(allowed), len(denied)) == (10, 40)
+    assert {reply.code for reply in denied} == {codes.VAPPS_EXCEEDED.code}
+    assert await quota.used(tenant, "vapps") == (0, 10)
+    assert await quota.used(tenant, "cpu") == (0, 10), "a refusal holds nothing of any dimension"
+    holds = await quota.database.fetch("SELECT request_id, state FROM holds WHERE tenant = $1", tenant)
+    assert {row["request_id"] for row in holds} == {reply.request_id for reply in allowed}
+    assert await quota.database.fetchval("SELECT count(*) FROM charges WHERE tenant = $1", tenant) == 0
+    assert await quota.database.fetchval("SELECT count(*) FROM changes WHERE tenant = $1", tenant) == 10
+    assert len(await quota.decisions(tenant)) == 50
+
+
+async def test_what_is_released_is_free_again(quota: Platform, wire: Wire, tenant: str) -> None:
+    await quota.set_limits(tenant, {"vapps": 10})
+    questions = [asking("reserve", tenant, deployment=f"d{n}", footprint={"vapps": 1}) for n in range(20)]
+    first = await asyncio.gather(*map(wire.ask, questions))
+    held = [reply.request_id for reply in first if reply.allowed]
+
+    await asyncio.gather(*(wire.ask(asking("release", tenant, hold=hold)) for hold in held[:4]))
+    await asyncio.gather(*(wire.ask(asking("commit", tenant, hold=hold)) for hold in held[4:]))
+    second = await asyncio.gather(
+        *(wire.ask(asking("reserve", tenant, deployment=f"e{n}", footprint={"vapps": 1})) for n in range(20))
+    )
+
+    assert sum(reply.allowed for reply in second) == 4
+    assert await quota.used(tenant, "vapps") == (6, 4)
+
+
+async def test_a_denial_explains_itself_over_the_wire(quota: Platform, wire: Wire, tenant: str) -> None:
+    await quota.set_limits(tenant, {"cpu": 4000}, environment="prod")
+    await wire.ask(asking("adjust", tenant, deployment="runs", footprint={"cpu": 3200}))
+    await wire.ask(asking("reserve", tenant, deployment="installs", footprint={"cpu": 500}))
+
+    reply = await wire.ask(asking("reserve", tenant, footprint={"cpu": 500}))
+
+    assert reply.code == codes.CPU_EXCEEDED.code
+    (why,) = [each for each in reply.violations if each.basis == "reserved"]
+    assert why.scope == f"{tenant}/env:prod"
+    assert (why.limit, why.used, why.held, why.asked) == (4000, 3200, 500, 500)
+    assert (why.headroom, why.would_fit) == (300, 300)
+    assert (why.limit_source, why.limit_set_by) == ("override", "test")
+    fits = await wire.ask(asking("reserve", tenant, footprint={"cpu": why.would_fit}))
+    assert fits.allowed, "what would fit does fit"
+
+
+async def test_shadow_mode_lets_through_and_says_so(quota: Platform, wire: Wire, tenant: str) -> None:
+    await quota.set_limits(tenant, {"cpu": 50})
+    counted = await quota.counted()
+
+    reply = await wire.ask(asking("reserve", tenant, mode="shadow"))
+
+    assert (reply.allowed, reply.would_deny, reply.code) == (True, True, None)
+    assert reply.violations
+    assert await counted.since("quota_decisions_total", verb="reserve", verdict="would_deny") == 1
+    assert await quota.used(tenant, "cpu") == (0, 100)
+
+
+async def test_requests_of_one_tenant_are_answered_in_their_order(wire: Wire, tenant: str) -> None:
+    sent = [await wire.post(asking("adjust", tenant, deployment=f"d{n}")) for n in range(100)]
+
+    seqs = [(await wire.replies(correlation))[0].seq for correlation in sent]
+
+    assert seqs == sorted(seqs, key=lambda seq: seq or 0)
+    assert len(set(seqs)) == 100
