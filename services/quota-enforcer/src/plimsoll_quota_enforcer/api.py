@@ -215,6 +215,7 @@ def _version(if_match: str | None, body: LimitsPatch) -> int | None:
 
 
 def _changed(scope: str, changed: Changed) -> LimitsChanged:
+    changed.committed()
     for plan in changed.plans:
         metrics.limit_changes.inc(kind="set" if plan.limit is not None else "unset")
     return LimitsChanged(

@@ -1,6 +1,6 @@
 """How are limits changed: under the tenant's guard, with history, all or none, and every crossing told."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -56,6 +56,8 @@ class Changed:
 
     plans: tuple[LimitPlan, ...]
     seq: int | None
+    committed: Callable[[], None] = lambda: None
+    """To be called once the transaction is durable."""
 
 
 async def change_limits(
@@ -83,10 +85,11 @@ async def change_limits(
             await connection.execute(QUERIES["forget_limit"], tenant, *place, plan.dimension)
         step = _Step(versions.get(plan.dimension, 0) + 1, unit.now, changed.seq)
         messages.append(await _record(connection, tenant, place, plan=plan, step=step, patch=patch))
-    unit.absorb(expire(changed, unit.now, policy, also=(place,)))
+    # The tenant too: this moves it past the present defaults, by which the sweep would then not judge it any more.
+    unit.absorb(expire(changed, unit.now, policy, also=(place, TENANT)))
     await unit.write(messages.append)
     await outbox.insert(connection, messages)
-    return Changed(plans, unit.state(tenant).seq)
+    return Changed(plans, unit.state(tenant).seq, unit.committed)
 
 
 async def change_defaults(connection: Connection, patch: Patch) -> Changed:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from plimsoll_contracts.enforcement import HoldState
 from plimsoll_contracts.topics import QUOTA_LIMITS
-from plimsoll_quota_enforcer import answers
+from plimsoll_quota_enforcer import answers, metrics
 from plimsoll_quota_enforcer.domain.model import Ask, Fact
 from plimsoll_quota_enforcer.domain.state import Change, Crossing, Decision, Edge, Outcome, Policy, TenantState
 from plimsoll_quota_enforcer.storage import loading, rows
@@ -199,9 +199,12 @@ class Unit:
         await self.connection.execute(QUERIES[statement], *rows.columns(cells), *rest)
 
     def committed(self) -> None:
-        """Let the cache have the new states; they are what the database has now."""
+        """Let the cache have the new states, which are what the database has now, and count what was crossed."""
         for state in self._states.values():
             self._cache.put(loading.without_recalled(state))
+        for written in self._written.values():
+            for crossing in written.crossings:
+                metrics.crossings.inc(edge=crossing.edge)
 
 
 def _decision_cells(kept: Kept) -> tuple[object, ...]:
