@@ -9,7 +9,7 @@ import uvicorn
 from plimsoll_quota_enforcer.app import NAME, Enforcer
 from plimsoll_quota_enforcer.config import EnforcerSettings
 from plimsoll_quota_enforcer.storage.queries import MIGRATIONS, SCHEMA
-from plimsoll_runtime import config, logs, migrations, pool
+from plimsoll_runtime import config, logs, memory, migrations, pool
 
 USAGE = """usage: python -m plimsoll_quota_enforcer [migrate | --check-config]
 
@@ -31,6 +31,7 @@ async def run(settings: EnforcerSettings) -> int:
     try:
         await migrations.verify(sessions, schema=SCHEMA, sources=MIGRATIONS)
         enforcer = Enforcer(settings, sessions)
+        memory.collect_rarely()
         server = uvicorn.Server(
             uvicorn.Config(
                 enforcer.asgi,

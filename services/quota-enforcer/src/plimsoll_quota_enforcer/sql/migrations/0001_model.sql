@@ -203,7 +203,7 @@ CREATE TABLE decisions (
     entitlement_version bigint,
     defaults_version    bigint NOT NULL,
     decided_at          timestamptz NOT NULL,
-    PRIMARY KEY (day, tenant, request_id)
+    PRIMARY KEY (tenant, request_id, day) -- day last: a look-up knows the other two, and a span of days
 ) PARTITION BY RANGE (day);
 
 -- Every settle, hold edge and measurement: usage at any instant, and what-if.
@@ -224,7 +224,7 @@ CREATE TABLE changes (
     hold_state        text,
     revision          bigint,
     gone              boolean NOT NULL,
-    PRIMARY KEY (day, tenant, seq)
+    PRIMARY KEY (tenant, seq, day)
 ) PARTITION BY RANGE (day);
 
 CREATE TABLE waiters (
