@@ -22,10 +22,10 @@ from plimsoll_quota_enforcer.storage.queries import QUERIES
 from plimsoll_quota_enforcer.storage.unit import Unit, open_unit
 from plimsoll_quota_enforcer.sweep import Sweep
 from plimsoll_runtime import http, probes
-from plimsoll_streams.ports import Settings
 from plimsoll_streams.dispatch import Transaction
 from plimsoll_streams.engine import Engine
 from plimsoll_streams.failures import Backoff
+from plimsoll_streams.ports import Settings
 
 NAME = "quota-enforcer"
 
