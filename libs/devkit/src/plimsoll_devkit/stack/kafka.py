@@ -13,7 +13,7 @@ from pathlib import Path
 
 from plimsoll_devkit.stack import health, parts, table
 from plimsoll_devkit.stack.context import ROOT, Layout, allocate_ports, locked
-from plimsoll_devkit.stack.parts import Java
+from plimsoll_devkit.stack.parts import Java, PartMissingError
 from plimsoll_devkit.stack.process import Launch, spawn, stop, tail
 from plimsoll_devkit.stack.steps import Steps
 
@@ -103,8 +103,8 @@ def fetch_jars(shared: Path, java: Java, steps: Steps) -> tuple[Path, ...]:
     """Kafka's jars, through Maven the first time, each checked against the list in the repository.
 
     Raises:
-        PartMissingError: Maven is needed and cannot be had.
-        RuntimeError: Maven failed, or a jar is not the one we know.
+        PartMissingError: Maven is needed and cannot be had, or it failed.
+        RuntimeError: a jar is not the one we know.
     """
     lines = (_HOME / "sha512sums.txt").read_text().splitlines()
     listed = {name: digest for digest, name in (line.split() for line in lines)}
@@ -148,7 +148,7 @@ def _run_maven(maven: Path, java: Java, libs: Path, count: int, steps: Steps) ->
                     size += float(match.group(1)) / (1000 if match.group(2) == "k" else 1)
                     note(f"{fetched} fetched, {size:.1f} MB")
         if process.returncode != 0:
-            raise RuntimeError("Maven could not fetch Kafka's jars:\n" + "".join(kept))
+            raise PartMissingError("Apache Kafka", "the topics", " ".join(argv), "".join(kept).rstrip())
         note(f"{sum(jar.stat().st_size for jar in libs.glob('*.jar')) / _MEGABYTE:.0f} MB")
 
 

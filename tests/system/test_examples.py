@@ -1,0 +1,75 @@
+"""The examples are run as a reader would run them, against the real service."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from plimsoll_devkit.enforcer import PARTITIONS
+from plimsoll_devkit.platform import Platform, eventually, platform
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+async def running() -> AsyncIterator[Platform]:
+    async with platform() as made:
+        await made.enforcer().start()
+        await made.enforcer().ready(PARTITIONS)
+        yield made
+
+
+async def run(running: Platform, name: str, *arguments: str) -> str:
+    environment = {**os.environ, "PLIMSOLL_KAFKA_BOOTSTRAP": running.stack.kafka_bootstrap}
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=environment, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+async def test_every_example_is_run_here() -> None:
+    named = {"plain_caller", "faststream_publisher", "flow"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == named
+
+
+async def test_four_headers_and_json_are_enough(running: Platform) -> None:
+    await running.set_limits("plain", {"cpu": 1000})
+    assert await run(running, "plain_caller", "plain", "500m") == "allowed\n"
+    assert await running.used("plain", "cpu") == (0, 0)  # given back
+    denied = await run(running, "plain_caller", "plain", "2")
+    assert denied.startswith("denied: X403001CPUEXC")
+    assert "  plain cpu: 1000 would fit\n" in denied
+
+
+async def test_a_plain_faststream_publisher_tells_facts(running: Platform) -> None:
+    told = await run(running, "faststream_publisher", "facts")
+    assert told.splitlines() == [
+        "told entitlement.snapshot.v1 on entitlement.events",
+        "told usage.delta.v1 on usage.deltas",
+    ]
+
+    async def arrived() -> bool:
+        status = await running.status("facts")
+        return status["plan"] == "team" and status["deployments"] == 1
+
+    await eventually(arrived, what="the plan and the deployment")
+    assert await running.used("facts", "cpu") == (1500, 0)
+
+
+async def test_a_flow_commits_what_it_installed_and_gives_back_what_it_did_not(running: Platform) -> None:
+    await running.set_limits("flow", {"cpu": 2000})
+    failed = await run(running, "flow", "flow", "2", "4g", "--fail")
+    assert failed == "installation failed, the hold is given back: the image could not be pulled\n"
+    assert await running.used("flow", "cpu") == (0, 0)
+    assert await run(running, "flow", "flow", "2", "4g") == "installed and committed\n"
+    assert await running.used("flow", "cpu") == (2000, 0)
+    denied = await run(running, "flow", "flow", "3", "4g")
+    assert denied.startswith("not installed: X403001CPUEXC")
+    await running.audit()
