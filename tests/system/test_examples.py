@@ -34,9 +34,8 @@ async def run(running: Platform, name: str, *arguments: str) -> str:
     return done.stdout
 
 
-async def test_every_example_is_run_here() -> None:
-    named = {"plain_caller", "faststream_publisher", "flow"}
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == named
+def test_every_example_is_run_here() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"ask", "plain_caller", "faststream_publisher", "flow"}
 
 
 async def test_four_headers_and_json_are_enough(running: Platform) -> None:
@@ -57,7 +56,7 @@ async def test_a_plain_faststream_publisher_tells_facts(running: Platform) -> No
 
     async def arrived() -> bool:
         status = await running.status("facts")
-        return status["plan"] == "team" and status["deployments"] == 1
+        return bool(status["plan"] == "team" and status["deployments"] == 1)
 
     await eventually(arrived, what="the plan and the deployment")
     assert await running.used("facts", "cpu") == (1500, 0)
@@ -73,3 +72,10 @@ async def test_a_flow_commits_what_it_installed_and_gives_back_what_it_did_not(r
     denied = await run(running, "flow", "flow", "3", "4g")
     assert denied.startswith("not installed: X403001CPUEXC")
     await running.audit()
+
+
+async def test_the_example_of_the_readme_deploys_what_fits(running: Platform) -> None:
+    await running.set_limits("acme", {"cpu": 4000})
+    asked = await run(running, "ask", running.stack.kafka_bootstrap)
+    assert asked.splitlines()[:2] == ["web-1: 3200m are held, deploying", "web-1: runs, committed"]
+    assert "X403001CPUEXC" in asked

@@ -35,11 +35,15 @@ SUITES = (
     Suite("types", 1, quick=True, command=("mypy", *_CHECKED)),
     Suite("layers", 0.3, quick=True, command=("lint-imports", "--no-logo")),
     Suite("unit", 1, quick=True),
+    Suite("cases", 0.5, quick=True),
     Suite("contract", 0.5, quick=True),
-    Suite("docs", 2, quick=True),
+    Suite("docs", 1, quick=True),
     Suite("integration", 4),
-    Suite("system", 2.5),
+    Suite("system", 4),
+    Suite("sim", 3),
+    Suite("model", 2.5),
     Suite("alerts", 2),
+    Suite("chaos", 4.5),
 )
 NOT_SUITES = {"bench"}
 
