@@ -85,8 +85,7 @@ async def change_limits(
             await connection.execute(QUERIES["forget_limit"], tenant, *place, plan.dimension)
         step = _Step(versions.get(plan.dimension, 0) + 1, unit.now, changed.seq)
         messages.append(await _record(connection, tenant, place, plan=plan, step=step, patch=patch))
-    # The tenant too: this moves it past the present defaults, by which the sweep would then not judge it any more.
-    unit.absorb(expire(changed, unit.now, policy, also=(place, TENANT)))
+    unit.absorb(expire(changed, unit.now, policy, also=(place,)))
     await unit.write(messages.append)
     await outbox.insert(connection, messages)
     return Changed(plans, unit.state(tenant).seq, unit.committed)
