@@ -46,7 +46,7 @@ def test_the_demo_sees_what_the_readme_shows(environment: dict[str, str]) -> Non
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("line", ["parts", "1. Billing says"])
+@pytest.mark.parametrize("line", [" s  parts", "1. Billing says"])
 def test_an_interrupt_stops_what_was_started(environment: dict[str, str], line: str) -> None:
     with subprocess.Popen(
         DEMO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment

@@ -4,23 +4,11 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-
-from plimsoll_devkit.enforcer import PARTITIONS
-from plimsoll_devkit.platform import Platform, eventually, platform
+from plimsoll_devkit.platform import Platform, eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture(scope="module")
-async def running() -> AsyncIterator[Platform]:
-    async with platform() as made:
-        await made.enforcer().start()
-        await made.enforcer().ready(PARTITIONS)
-        yield made
 
 
 async def run(running: Platform, name: str, *arguments: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from plimsoll_devkit.stack.context import ROOT
 
-_CHECKED = ["libs", "services", "tests"]
+_CHECKED = ["libs", "services", "tests", "examples"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +30,18 @@ class Suite:
 
 # A folder of tests/ that is not in this table is an error, and so is a row without its folder.
 SUITES = (
-    Suite("style", 0.3, quick=True, command=("ruff", "check", ".")),
+    Suite("style", 0.2, quick=True, command=("ruff", "check", ".")),
     Suite("format", 0.2, quick=True, command=("ruff", "format", "--check", ".")),
     Suite("types", 1, quick=True, command=("mypy", *_CHECKED)),
     Suite("layers", 0.3, quick=True, command=("lint-imports", "--no-logo")),
-    Suite("unit", 1, quick=True),
+    Suite("unit", 1.5, quick=True),
     Suite("cases", 0.5, quick=True),
     Suite("contract", 0.5, quick=True),
     Suite("docs", 1, quick=True),
     Suite("integration", 4),
     Suite("system", 4),
     Suite("sim", 3),
-    Suite("model", 2.5),
+    Suite("model", 2),
     Suite("alerts", 2),
     Suite("chaos", 4.5),
 )
