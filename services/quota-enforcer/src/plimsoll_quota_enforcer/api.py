@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, TypeVar
 
 import asyncpg
-from fastapi import Depends, FastAPI, Header, Query
+from fastapi import Depends, FastAPI, Header, Path, Query
 
 from plimsoll_client import Allowed, Denied, EnforcementClient
 from plimsoll_contracts import codes
@@ -41,8 +41,13 @@ PAGE_MAX = 500
 NEW_DEPLOYMENT = "plimsoll-check"
 """The deployment that a check without a name asks about: one that does not exist."""
 
+_INT64_MAX = 2**63 - 1
+
 T = TypeVar("T")
 Page = Annotated[int, Query(ge=1, le=PAGE_MAX)]
+AfterName = Annotated[str, Query(max_length=127, pattern="^[a-z0-9._/-]*$")]
+AfterLetter = Annotated[int, Query(ge=0, le=_INT64_MAX)]
+Letter = Annotated[int, Path(ge=0, le=_INT64_MAX)]
 
 
 def _place(environment: Name | None = None, stack: Name | None = None) -> Place:
@@ -89,15 +94,16 @@ class Api:
         app.post(f"{PREFIX}/dead-letters/{{letter}}/replay")(self.replay_dead_letter)
         return app
 
-    async def list_tenants(self, after: str = "", limit: Page = 100) -> ScopeList:
+    async def list_tenants(self, after: AfterName = "", limit: Page = 100) -> ScopeList:
         """List tenants by name."""
         found = await reading.tenants(self._pool, after, limit)
         return ScopeList(scopes=tuple(found), next=found[-1] if len(found) == limit else None)
 
-    async def list_scopes(self, tenant: Name, after: str = "", limit: Page = 100) -> ScopeList:
+    async def list_scopes(self, tenant: Name, after: AfterName | None = None, limit: Page = 100) -> ScopeList:
         """List a tenant's scopes that have usage or limits; ``after`` is what ``next`` said."""
-        environment, _, stack = after.partition("/")
-        found = await reading.places(self._pool, tenant, (environment, stack), limit)
+        environment, _, stack = (after or "").partition("/")
+        begin = (environment, stack) if after is not None else None
+        found = await reading.places(self._pool, tenant, begin, limit)
         rendered = tuple(scope_of(tenant, place).render() for place in found)
         return ScopeList(scopes=rendered, next="/".join(found[-1]) if len(found) == limit else None)
 
@@ -144,20 +150,22 @@ class Api:
             raise Problem(codes.CODES[outcome.code], outcome.message)
         raise Problem(codes.GATE_UNAVAILABLE, "the enforcer did not answer over Kafka in time")
 
-    async def list_dead_letters(self, after: int = 0, limit: Page = 100, *, replayed: bool = False) -> DeadLetterList:
+    async def list_dead_letters(
+        self, after: AfterLetter = 0, limit: Page = 100, *, replayed: bool = False
+    ) -> DeadLetterList:
         """List records that were set aside, oldest first; those replayed only on request."""
         found = await dead_letters.find(self._pool, after=after, waiting_only=not replayed, limit=limit)
         views = tuple(_dead_letter(letter) for letter in found)
         return DeadLetterList(dead_letters=views, next=found[-1].id if len(found) == limit else None)
 
-    async def show_dead_letter(self, letter: int) -> DeadLetterView:
+    async def show_dead_letter(self, letter: Letter) -> DeadLetterView:
         """Show one record that was set aside, with its bytes."""
         found = await dead_letters.show(self._pool, letter)
         if found is None:
             raise Problem(codes.NOT_FOUND, f"there is no dead letter {letter}")
         return _dead_letter(found, whole=True)
 
-    async def replay_dead_letter(self, letter: int, *, dry_run: bool = False) -> DeadLetterView:
+    async def replay_dead_letter(self, letter: Letter, *, dry_run: bool = False) -> DeadLetterView:
         """Publish a record to its topic again, byte for byte."""
 
         async def replay(connection: Connection) -> dead_letters.Kept:

@@ -1,10 +1,11 @@
 """How does a tenant's state move: the one place that writes charges, holds and usage while a batch is decided."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from plimsoll_contracts import codes
+from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.enforcement import HoldState, SettleOutcome
 from plimsoll_quota_enforcer.domain.limits import ceiling, resolve
 from plimsoll_quota_enforcer.domain.model import GAUGES, TENANT, Charge, Content, Hold, Place
@@ -17,6 +18,7 @@ from plimsoll_quota_enforcer.domain.state import (
     Outcome,
     OverKey,
     Policy,
+    Resolved,
     Settlement,
     TenantState,
 )
@@ -39,6 +41,8 @@ class Book:
         self.open_holds = dict(state.open_holds)
         self.tally = state.tally.branch()
         self.over = dict(state.over)
+        self.next_expiry = state.next_expiry
+        self._limits: dict[Place, Mapping[Dimension, Resolved]] = {}
         self._changes: list[Change] = []
         self._charges: set[str] = set()
         self._holds: set[str] = set()
@@ -53,6 +57,8 @@ class Book:
         before = self.share(hold.deployment)
         self.holds[hold.id] = hold
         self.open_holds[hold.deployment] = hold.id
+        if self.next_expiry is None or hold.expires_at < self.next_expiry:
+            self.next_expiry = hold.expires_at
         self.tally.replace(before, Share(before.charge, hold))
         self._holds.add(hold.id)
         self._record(ChangeKind.HOLD_OPENED, hold.deployment, hold.target, hold=hold.id, hold_state=HoldState.OPEN)
@@ -100,28 +106,40 @@ class Book:
 
     def fits_in_64_bits(self, before: Share, after: Share, content: Content) -> bool:
         """Tell whether every figure stays an int64 with one share instead of the other; the tenant's are largest."""
-        total = self.tally.usage(TENANT).total
-        amounts = content.footprint.charged(content.multipliers)
-        if all(have + more <= INT64_MAX for have, more in zip(total, amounts, strict=False)):
+        total = self.tally.totals(TENANT)
+        if max(total) + max(content.footprint.charged(content.multipliers)) <= INT64_MAX:
             return True  # even on top of all there is, which is cheaper to know than the difference
         rise = self.tally.rise(before, after)[TENANT]
         return all(have + more <= INT64_MAX for have, more in zip(total, rise, strict=True))
 
     def expire_holds(self) -> None:
         """Close every hold whose time has passed (DESIGN 5.3 rule 1)."""
-        passed = [hold for hold in map(self.holds.__getitem__, self.open_holds.values()) if hold.expires_at <= self.now]
-        for hold in sorted(passed, key=lambda hold: (hold.expires_at, hold.id)):
-            self.close_hold(hold, HoldState.EXPIRED)
+        if self.next_expiry is None or self.next_expiry > self.now:
+            return
+        still_open = sorted(
+            (self.holds[id_] for id_ in self.open_holds.values()), key=lambda hold: (hold.expires_at, hold.id)
+        )
+        self.next_expiry = next((hold.expires_at for hold in still_open if hold.expires_at > self.now), None)
+        for hold in still_open:
+            if hold.expires_at <= self.now:
+                self.close_hold(hold, HoldState.EXPIRED)
 
     def is_over(self, places: Iterable[Place]) -> bool:
         """Tell whether any of these places is over a limit now."""
         return any(True for place in places for _ in self._overs(place))
 
+    def limits(self, place: Place) -> Mapping[Dimension, Resolved]:
+        """Return the limits that hold at a place; they do not change while a book is open."""
+        found = self._limits.get(place)
+        if found is None:
+            found = self._limits[place] = resolve(self.state, place, self.now)
+        return found
+
     def _overs(self, place: Place) -> Iterable[tuple[OverKey, int, int]]:
-        limits = resolve(self.state, place, self.now)
+        limits = self.limits(place)
         if not limits:
             return
-        total = self.tally.usage(place).total
+        total = self.tally.totals(place)
         for info in GAUGES:
             top = ceiling(limits.get(info.dimension), info, self.policy.multipliers)
             if top is not None and total[info.gauge] > top:
@@ -140,9 +158,9 @@ class Book:
                     self.over[key] = self.now
                     crossings.append(Crossing(place, info, Edge.STARTED, *over[key], self.now, cause))
                 elif key in self.over and key not in over:
-                    limit = resolve(self.state, place, self.now).get(info.dimension)
+                    limit = self.limits(place).get(info.dimension)
                     top = ceiling(limit, info, self.policy.multipliers)
-                    usage = self.tally.usage(place).total[info.gauge]
+                    usage = self.tally.totals(place)[info.gauge]
                     crossings.append(Crossing(place, info, Edge.ENDED, top, usage, self.over.pop(key), cause))
         if crossings and self.seq == self.state.seq:
             self.seq += 1  # what is told is state too: a state without it must not be taken for this one
@@ -161,14 +179,20 @@ class Book:
         if self.seq != self.state.seq:
             places.add(TENANT)  # the storage notes whoever moved as judged by the present global defaults
         crossings = self.cross(places, cause)
-        state = replace(
-            self.state,
-            seq=self.seq,
-            charges=self.charges,
-            holds=self.holds,
-            open_holds=self.open_holds,
-            tally=self.tally,
-            over=self.over,
+        before = self.state
+        state = TenantState(
+            before.tenant,
+            self.seq,
+            self.charges,
+            self.holds,
+            self.open_holds,
+            self.tally,
+            before.limits,
+            before.defaults,
+            before.entitlement,
+            self.over,
+            self.next_expiry,
+            before.decisions,
         )
         return Outcome(
             state,

@@ -1,7 +1,6 @@
 """May the tenant have it: the only place where a request becomes an answer. Pure: no clock, no I/O, no log."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from plimsoll_contracts import codes
@@ -9,7 +8,7 @@ from plimsoll_contracts.codes import Code
 from plimsoll_contracts.enforcement import HoldState, Mode, SettleOutcome, Verb
 from plimsoll_quota_enforcer.domain import gates
 from plimsoll_quota_enforcer.domain.book import Book
-from plimsoll_quota_enforcer.domain.limits import ceiling, resolve
+from plimsoll_quota_enforcer.domain.limits import ceiling
 from plimsoll_quota_enforcer.domain.model import (
     GAUGES,
     TENANT,
@@ -100,44 +99,53 @@ def _repeat(book: Book, ask: Ask, earlier: Decision | StoredDecision | None) -> 
 
 
 def _check(book: Book, ask: Ask) -> Decision:
-    decision, _ = _judge_growth(book, ask)
-    return decision
+    return _judge_growth(book, ask, reserving=False)
 
 
 def _reserve(book: Book, ask: Ask) -> Decision:
-    decision, target = _judge_growth(book, ask)
-    if not decision.allowed or target is None:
-        return replace(decision, stored=True)
-    present = book.share(ask.deployment).hold
-    if present is not None:
-        book.close_hold(present, HoldState.RELEASED)
-    hold = Hold(ask.request_id, ask.deployment, target, book.now + timedelta(seconds=ask.ttl_seconds))
-    book.open_hold(hold)
-    return replace(decision, hold=hold, seq=book.seq, stored=True)
+    return _judge_growth(book, ask, reserving=True)
 
 
-def _judge_growth(book: Book, ask: Ask) -> tuple[Decision, Content | None]:
+def _judge_growth(book: Book, ask: Ask, *, reserving: bool) -> Decision:
     """Judge what a check or reserve would add: gates first, then every limit, most specific scope first."""
     before = book.share(ask.deployment)
     if before.hold is not None and before.hold.id != ask.supersedes:
         detail = f"hold {before.hold.id} of deployment {ask.deployment} is open until {before.hold.expires_at}"
-        return _refused(book, ask, codes.HOLD_OPEN, detail), None
+        return _refused(book, ask, codes.HOLD_OPEN, detail, stored=reserving)
     if ask.target is None:
-        return _refused(book, ask, codes.INVALID_REQUEST, "no footprint"), None
-    target = ask.target
-    after = Share(before.charge, Hold(ask.request_id, ask.deployment, target, book.now))
-    if not book.fits_in_64_bits(before, after, target):
-        return _refused(book, ask, codes.AMOUNT_OVERFLOW, OVERFLOW), None
+        return _refused(book, ask, codes.INVALID_REQUEST, "no footprint", stored=reserving)
+    hold = Hold(ask.request_id, ask.deployment, ask.target, book.now + timedelta(seconds=ask.ttl_seconds))
+    after = Share(before.charge, hold)
+    if not book.fits_in_64_bits(before, after, ask.target):
+        return _refused(book, ask, codes.AMOUNT_OVERFLOW, OVERFLOW, stored=reserving)
     rise = book.tally.rise(before, after)
-    growing = {info.dimension for info in GAUGES for by in rise.values() if by[info.gauge] > 0}
+    growing = {info.dimension for by in set(rise.values()) for info in GAUGES if by[info.gauge] > 0}
     verdicts = gates.judge(book.state.entitlement, growing, book.policy) if growing else ()
-    violations = tuple(_violations(book, target, rise))
-    return _verdict(book, ask, verdicts, violations), target
+    violations = tuple(_violations(book, ask.target, rise))
+    code = _first_code(verdicts, violations)
+    refused = code is not None and ask.mode is Mode.ENFORCE
+    if reserving and not refused:
+        if before.hold is not None:
+            book.close_hold(before.hold, HoldState.RELEASED)
+        book.open_hold(hold)
+    return Decision(
+        ask,
+        allowed=not refused,
+        code=code if refused else None,
+        message="; ".join(verdict.detail for verdict in verdicts if verdict.passage is Passage.DENY),
+        violations=violations,
+        would_deny=not refused and (code is not None or bool(violations)),
+        gates=verdicts,
+        hold=hold if reserving and not refused else None,
+        seq=book.seq,
+        entitlement_version=book.state.entitlement.version if book.state.entitlement is not None else None,
+        stored=reserving,
+    )
 
 
 def _violations(book: Book, target: Content, rise: Mapping[Place, tuple[int, ...]]) -> Iterable[Violation]:
     for place in chain(target.place):
-        limits = resolve(book.state, place, book.now)
+        limits = book.limits(place)
         if not limits:
             continue
         by, usage = rise[place], book.tally.usage(place)
@@ -153,30 +161,22 @@ def _violations(book: Book, target: Content, rise: Mapping[Place, tuple[int, ...
                 yield Violation(place, info, top, resolved, used, total - used, asked, top - total, shadow)
 
 
-def _verdict(book: Book, ask: Ask, verdicts: tuple[GateVerdict, ...], violations: tuple[Violation, ...]) -> Decision:
-    """Choose the verdict and its code: the first denial in the documented order, the same on every run."""
-    denied = [verdict for verdict in verdicts if verdict.passage is Passage.DENY]
-    enforced = [violation for violation in violations if not violation.shadow]
-    code = denied[0].code if denied else codes.EXCEEDED[enforced[0].info.dimension] if enforced else None
-    refused = code is not None and ask.mode is Mode.ENFORCE
-    return Decision(
-        ask,
-        allowed=not refused,
-        code=code if refused else None,
-        message="; ".join(verdict.detail for verdict in denied),
-        violations=violations,
-        would_deny=not refused and (code is not None or bool(violations)),
-        gates=verdicts,
-        seq=book.seq,
-        entitlement_version=book.state.entitlement.version if book.state.entitlement is not None else None,
-    )
+def _first_code(verdicts: Iterable[GateVerdict], violations: Iterable[Violation]) -> Code | None:
+    """Choose the code of a denial: the first in the documented order, the same on every run. None is a yes."""
+    for verdict in verdicts:
+        if verdict.passage is Passage.DENY:
+            return verdict.code
+    for violation in violations:
+        if not violation.shadow:
+            return codes.EXCEEDED[violation.info.dimension]
+    return None
 
 
 def _commit(book: Book, ask: Ask) -> Decision:
     hold = book.holds.get(ask.hold)
     if hold is None or hold.state is HoldState.RELEASED:
         detail = f"hold {ask.hold} is {'released' if hold is not None else 'unknown'}"
-        return replace(_refused(book, ask, codes.HOLD_CLOSED, detail), hold=hold, stored=True)
+        return _refused(book, ask, codes.HOLD_CLOSED, detail, hold=hold, stored=True)
     if hold.state is HoldState.COMMITTED:
         outcome = SettleOutcome(hold.settled_outcome) if hold.settled_outcome is not None else None
         return _settled(book, ask, Settlement(hold.deployment, hold.settled_revision or 0, outcome), hold)
@@ -189,7 +189,7 @@ def _commit(book: Book, ask: Ask) -> Decision:
 def _release(book: Book, ask: Ask) -> Decision:
     hold = book.holds.get(ask.hold)
     if hold is None:
-        return replace(_refused(book, ask, codes.HOLD_CLOSED, f"hold {ask.hold} is unknown"), stored=True)
+        return _refused(book, ask, codes.HOLD_CLOSED, f"hold {ask.hold} is unknown", stored=True)
     if hold.state is HoldState.OPEN:
         hold = book.close_hold(hold, HoldState.RELEASED)
     return Decision(ask, allowed=True, hold=hold, seq=book.seq, stored=True)
@@ -217,8 +217,10 @@ def _settled(book: Book, ask: Ask, settlement: Settlement, hold: Hold | None = N
     )
 
 
-def _refused(book: Book, ask: Ask, code: Code, message: str) -> Decision:
-    return Decision(ask, allowed=False, code=code, message=message, seq=book.seq)
+def _refused(
+    book: Book, ask: Ask, code: Code, message: str, *, hold: Hold | None = None, stored: bool = False
+) -> Decision:
+    return Decision(ask, allowed=False, code=code, message=message, hold=hold, seq=book.seq, stored=stored)
 
 
 def _whole(span: timedelta) -> timedelta:

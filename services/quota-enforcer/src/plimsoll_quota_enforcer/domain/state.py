@@ -59,6 +59,8 @@ class TenantState:
     entitlement: Entitlement | None = None
     over: Mapping[OverKey, datetime] = field(default_factory=dict)
     """Since when each gauge is over its limit, as last told."""
+    next_expiry: datetime | None = None
+    """No open hold expires before this; None where none is open."""
     decisions: Mapping[str, StoredDecision] = field(default_factory=dict)
     """Earlier answers to the request ids of the batch."""
 
@@ -82,7 +84,19 @@ def fold(
     """Build a state from the truth: usage is folded from charges and open holds, never trusted from a cache."""
     still_open = {hold.deployment: hold.id for hold in holds.values() if hold.state is HoldState.OPEN}
     tally = Tally.fold(charges.values(), (holds[hold] for hold in still_open.values()))
-    return TenantState(tenant, seq, charges, holds, still_open, tally.branch(), limits, defaults, entitlement, over)
+    return TenantState(
+        tenant,
+        seq,
+        charges,
+        holds,
+        still_open,
+        tally.branch(),
+        limits,
+        defaults,
+        entitlement,
+        over,
+        min((holds[hold].expires_at for hold in still_open.values()), default=None),
+    )
 
 
 class ChangeKind(StrEnum):

@@ -1,11 +1,10 @@
 """How much is used and held at every scope of a tenant: folded from its charges and open holds, kept as they change."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from plimsoll_quota_enforcer.domain.model import NOTHING, Amounts, Charge, Content, Gauge, Hold, Place, chain
 
-_ADDITIVE = 6
 _GAUGES = len(Gauge)
 
 Member = tuple[int, Place | str]
@@ -14,7 +13,7 @@ Member = tuple[int, Place | str]
 Members = frozenset[Member]
 
 _NO_MEMBERS: Members = frozenset()
-_NO_RISE = (0,) * _GAUGES
+_NO_MEMBER_RISE = [0] * (_GAUGES - len(NOTHING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +101,29 @@ class _ScopeTally:
         return other
 
     def count(self, part: _Part, sign: int) -> None:
-        for gauge in range(_ADDITIVE):
-            self.settled[gauge] += sign * part.settled[gauge]
-            self.total[gauge] += sign * part.total[gauge]
+        # The innermost step of every decision: written out, since a loop takes three times as long.
+        total, more = self.total, part.total
+        total[0] += sign * more[0]
+        total[1] += sign * more[1]
+        total[2] += sign * more[2]
+        total[3] += sign * more[3]
+        total[4] += sign * more[4]
+        total[5] += sign * more[5]
+        if part.settled is not NOTHING:
+            for gauge, amount in enumerate(part.settled):
+                self.settled[gauge] += sign * amount
         for member in part.total_members:
-            settled, total = self.members.get(member, (0, 0))
-            is_settled = member in part.settled_members
-            after = (settled + sign if is_settled else settled, total + sign)
-            self.settled[member[0]] += (after[0] > 0) - (settled > 0)
-            self.total[member[0]] += (after[1] > 0) - (total > 0)
-            if after == (0, 0):
-                del self.members[member]
-            else:
-                self.members[member] = after
+            self._count_member(member, sign, is_settled=member in part.settled_members)
+
+    def _count_member(self, member: Member, sign: int, *, is_settled: bool) -> None:
+        settled, total = self.members.get(member, (0, 0))
+        after = (settled + sign if is_settled else settled, total + sign)
+        self.settled[member[0]] += (after[0] > 0) - (settled > 0)
+        self.total[member[0]] += (after[1] > 0) - (total > 0)
+        if after == (0, 0):
+            del self.members[member]
+        else:
+            self.members[member] = after
 
 
 class Tally:
@@ -156,6 +165,11 @@ class Tally:
         scope = self._scopes.get(place)
         return Usage(tuple(scope.settled), tuple(scope.total)) if scope is not None else NO_USAGE
 
+    def totals(self, place: Place) -> Sequence[int]:
+        """Return used + held of one place by gauge; not a copy, so only to be read, and at once."""
+        scope = self._scopes.get(place)
+        return scope.total if scope is not None else NO_USAGE.total
+
     def replace(self, before: Share, after: Share) -> None:
         """Count a deployment's new share instead of its old one."""
         for sign, parts in ((-1, _parts(before)), (1, _parts(after))):
@@ -169,11 +183,9 @@ class Tally:
 
     def _rise_at(self, place: Place, old: _Part | None, new: _Part | None) -> tuple[int, ...]:
         known = self._scopes.get(place)
-        rise = list(_NO_RISE)
-        for sign, part in ((-1, old), (1, new)):
-            if part is not None:
-                for gauge in range(_ADDITIVE):
-                    rise[gauge] += sign * part.total[gauge]
+        less = old.total if old is not None else NOTHING
+        more = new.total if new is not None else NOTHING
+        rise = [have - had for have, had in zip(more, less, strict=True)] + _NO_MEMBER_RISE
         gone = old.total_members if old is not None else _NO_MEMBERS
         come = new.total_members if new is not None else _NO_MEMBERS
         for member in come - gone:

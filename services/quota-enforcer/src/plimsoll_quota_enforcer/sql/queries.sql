@@ -210,7 +210,7 @@ SELECT environment, stack FROM (
     SELECT environment, stack FROM usage WHERE tenant = $1
     UNION
     SELECT environment, stack FROM limits WHERE tenant = $1
-) AS s WHERE (environment, stack) > ($2, $3) ORDER BY environment, stack LIMIT $4
+) AS s WHERE $2::text IS NULL OR (environment, stack) > ($2, $3::text) ORDER BY environment, stack LIMIT $4
 
 -- name: read_usage
 SELECT used, held, changed_at FROM usage WHERE tenant = $1 AND environment = $2 AND stack = $3

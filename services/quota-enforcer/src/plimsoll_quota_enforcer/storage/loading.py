@@ -106,7 +106,7 @@ async def recall(
     if missing:
         for row in await connection.fetch(QUERIES["recall_charges"], *rows.columns(sorted(missing))):
             charges.setdefault(row["tenant"], {})[row["deployment"]] = rows.charge(row)
-    touched = {tenant for tenant, _ in named.requests} | holds.keys() | charges.keys()
+    touched = decisions.keys() | holds.keys() | charges.keys()
     return {
         tenant: _with(states[tenant], decisions.get(tenant, {}), holds.get(tenant, {}), charges.get(tenant, {}))
         for tenant in touched
@@ -132,13 +132,26 @@ def _days(now: datetime, back: timedelta) -> tuple[object, object]:
     return (now - back).date(), now.date()
 
 
-def without_recalled(state: TenantState) -> TenantState:
-    """Return the state without what only the batch named: closed holds, tombstones and earlier answers."""
+def without_recalled(state: TenantState, settled: Iterable[str]) -> TenantState:
+    """Return the state without what only a batch named: closed holds, tombstones and earlier answers.
+
+    Args:
+        state: as the batch left it.
+        settled: the deployments that the batch settled or recalled, among which the tombstones are.
+    """
+    gone = [name for name in settled if (charge := state.charges.get(name)) is not None and charge.gone]
+    if not gone and not state.decisions and len(state.holds) == len(state.open_holds):
+        return state
+    charges = state.charges
+    if gone:
+        charges = dict(charges)
+        for name in gone:
+            del charges[name]
     return replace(
         state,
         decisions={},
         holds={id_: state.holds[id_] for id_ in state.open_holds.values()},
-        charges={name: charge for name, charge in state.charges.items() if not charge.gone},
+        charges=charges,
     )
 
 

@@ -135,7 +135,7 @@ async def tenants(pool: asyncpg.Pool, after: str, limit: int) -> list[str]:
     return [row["tenant"] for row in await pool.fetch(QUERIES["list_tenants"], after, limit)]
 
 
-async def places(pool: asyncpg.Pool, tenant: str, after: Place, limit: int) -> list[Place]:
-    """List the places of a tenant that have usage or limits, from the one after a place."""
-    found = await pool.fetch(QUERIES["list_scopes"], tenant, *after, limit)
+async def places(pool: asyncpg.Pool, tenant: str, after: Place | None, limit: int) -> list[Place]:
+    """List the places of a tenant that have usage or limits, from the one after a place, or from the tenant on."""
+    found = await pool.fetch(QUERIES["list_scopes"], tenant, *(after or (None, None)), limit)
     return [(row["environment"], row["stack"]) for row in found]

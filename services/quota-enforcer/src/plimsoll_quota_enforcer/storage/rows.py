@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from operator import sub
 from typing import Any
 
 import asyncpg
@@ -13,6 +14,7 @@ from plimsoll_quota_enforcer.domain.model import (
     Content,
     Entitlement,
     Footprint,
+    Gauge,
     Hold,
     Limit,
     Multipliers,
@@ -22,6 +24,8 @@ from plimsoll_quota_enforcer.domain.state import Change
 from plimsoll_quota_enforcer.domain.tally import Usage
 
 Columns = list[Sequence[Any]]
+
+_GAUGES_ARRAY = "{" + ",".join(["%d"] * len(Gauge)) + "}"
 
 
 def columns(rows: Sequence[tuple[Any, ...]]) -> Columns:
@@ -137,8 +141,8 @@ def change_cells(tenant: str, value: Change) -> tuple[Any, ...]:
 
 def usage_cells(tenant: str, place: Place, value: Usage) -> tuple[Any, ...]:
     """Write a row for ``save_usage``: used, and what open holds add."""
-    held = (total - used for total, used in zip(value.total, value.used, strict=True))
-    return (tenant, *place, array(value.used), array(held))
+    held = tuple(map(sub, value.total, value.used))
+    return (tenant, *place, _GAUGES_ARRAY % value.used, _GAUGES_ARRAY % held)
 
 
 def limit(row: asyncpg.Record) -> Limit:

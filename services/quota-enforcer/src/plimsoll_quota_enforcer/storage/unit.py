@@ -61,6 +61,7 @@ class Unit:
         self._states = states
         self._seqs = {tenant: state.seq for tenant, state in states.items()}
         self._written: dict[str, _Written] = {}
+        self._recalled: dict[str, set[str]] = {}
         self._kept: list[Kept] = []
         self._snapshots: dict[str, str] = {}
         self._judged: set[str] = set()
@@ -88,7 +89,10 @@ class Unit:
         await self._recall(loading.named_by_facts(facts, self._states))
 
     async def _recall(self, named: loading.Named) -> None:
-        self._states.update(await loading.recall(self.connection, named, self._states, self.now, self.policy))
+        found = await loading.recall(self.connection, named, self._states, self.now, self.policy)
+        for tenant, state in found.items():
+            self._recalled.setdefault(tenant, set()).update(state.charges.keys() - self._states[tenant].charges.keys())
+        self._states.update(found)
 
     def absorb(self, outcome: Outcome) -> None:
         """Take over what was decided about one tenant."""
@@ -200,8 +204,9 @@ class Unit:
 
     def committed(self) -> None:
         """Let the cache have the new states, which are what the database has now, and count what was crossed."""
-        for state in self._states.values():
-            self._cache.put(loading.without_recalled(state))
+        for tenant, state in self._states.items():
+            settled = self._written[tenant].charges if tenant in self._written else set()
+            self._cache.put(loading.without_recalled(state, settled | self._recalled.get(tenant, set())))
         for written in self._written.values():
             for crossing in written.crossings:
                 metrics.crossings.inc(edge=crossing.edge)
