@@ -24,7 +24,7 @@ async def bench(kafka_bootstrap: str, database: Database) -> AsyncIterator[Bench
     await sums.migrate(database.owner_dsn)
     assert not await kafka.create_topics(kafka_bootstrap, sums.with_dead_letters(*sums.topics(name)))
     async with AsyncExitStack() as cleanup:
-        made = await pool.create(database.owner_dsn, application_name=name, schema=sums.SCHEMA)
+        made = await pool.create(database.owner_dsn, application_name=name, schema=sums.SCHEMA, max_size=12)
         cleanup.push_async_callback(made.close)
         producer = AIOKafkaProducer(bootstrap_servers=kafka_bootstrap)
         await producer.start()

@@ -8,7 +8,7 @@ seqs that came before their predecessor.
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -138,9 +138,12 @@ def build(
     settings: Settings | None = None,
     group: Group | None = None,
     out: str | None = None,
-    partitions: int = PARTITIONS,
+    hook: Callable[[Sequence[Received[Increment]]], Awaitable[None]] | None = None,
 ) -> tuple[Engine[Unit], AsgiFastStream]:
-    """Wire the engine and its application; `name` is also the prefix of its two topics."""
+    """Wire the engine and its application; `name` is also the prefix of its two topics.
+
+    `hook` is awaited with each handler's batch before it is added: a test's place to wait or to fail.
+    """
 
     async def open_unit(tx: Transaction, keys: Sequence[str]) -> Unit:
         rows = {key: Sum(key) for key in keys}
@@ -156,12 +159,14 @@ def build(
         settings=settings,
         group=group,
     )
-    requests, facts = topics(name, partitions)
+    requests, facts = topics(name)
 
     def key_of(increment: Increment) -> str:
         return increment.key
 
     async def add(unit: Unit, batch: Sequence[Received[Increment]], tx: Transaction) -> None:
+        if hook is not None:
+            await hook(batch)
         for received in batch:
             increment = received.message
             if increment.bug:

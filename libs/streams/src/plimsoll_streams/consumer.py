@@ -81,8 +81,9 @@ class Consumer(Generic[S]):
 
     def assigned(self, partitions: Collection[Partition]) -> None:
         """Take a new assignment. Nothing may be awaited here: records would be delivered before the claim's seek."""
-        self._source.pause(partitions)
+        # First, since aiokafka logs and ignores what a listener raises; unpaused records are dropped until the claim.
         self.ownership = self.ownership.assigned(partitions)
+        self._source.pause(partitions)
 
     async def revoked(self) -> None:
         """Give everything back, after the batch in flight where it ends in time."""

@@ -74,7 +74,6 @@ class Relay:
 
     def __init__(self, pool: asyncpg.Pool, make_producer: Callable[[], Awaitable[AIOKafkaProducer]]) -> None:
         self._transactions = Transactions(pool)
-        self._pool = pool
         self._make_producer = make_producer
         self._producer: AIOKafkaProducer | None = None
         self._sent: dict[int, asyncio.Future[Any]] = {}
@@ -188,9 +187,10 @@ class Relay:
         if now - self._gauged < GAUGE_SECONDS:
             return
         self._gauged = now
-        for count, oldest in await self._pool.fetch(_GAUGE):
-            metrics.outbox_rows.set(count)
-            metrics.outbox_oldest.set(oldest)
+        async with self._transactions.open() as connection:
+            for count, oldest in await connection.fetch(_GAUGE):
+                metrics.outbox_rows.set(count)
+                metrics.outbox_oldest.set(oldest)
 
     async def stop(self, task: "asyncio.Task[None]", *, seconds: float) -> None:
         """End `run`, publish what is there, bounded, and close."""
