@@ -36,7 +36,7 @@ def tenant() -> str:
 
 async def _plan(running: Platform, tenant: str, **snapshot: object) -> None:
     body = {"tenant": tenant, "entitlement_version": 1, "plan": "team", "features": {"deployments": True}, **snapshot}
-    await running.wire.event(ENTITLEMENT_EVENTS, body)
+    await running.wire.tell(ENTITLEMENT_EVENTS, body)
 
     async def arrived() -> bool:
         return bool((await running.status(tenant))["plan"] == "team")

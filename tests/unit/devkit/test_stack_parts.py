@@ -138,3 +138,11 @@ def test_only_root_needs_a_folder_that_others_reach(tmp_path: Path, monkeypatch:
     assert context.reachable(private / "data") == private / "data"
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert context.reachable(private / "data").parent == Path("/var/tmp")  # noqa: S108
+
+
+def test_ports_are_not_those_of_outgoing_connections(tmp_path: Path) -> None:
+    """A client retrying a stopped server on such a port may connect to itself, and then the server cannot start."""
+    lowest, highest = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = allocate_ports(tuple(map(str, range(50))), tmp_path / "ports.json").values()
+    assert len(set(ports)) == 50
+    assert not any(lowest <= port <= highest for port in ports)

@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from plimsoll_devkit.stack import health, table
+from plimsoll_devkit.stack.context import free_port
 
 _KAFKA_OUTSIDE = 19092
 
@@ -35,7 +35,7 @@ def _container(service: table.Service) -> Iterator[str]:
     from testcontainers.core.container import DockerContainer  # noqa: PLC0415  as above
 
     # Known before the start: a broker tells its clients its own published address.
-    port = _free_port()
+    port = free_port()
     inside = inside_port(service.name)
     values = {**container_values(service), "published_port": str(port)}
     container = DockerContainer(service.image)
@@ -88,9 +88,3 @@ def check(name: str, address: str) -> Callable[[], Awaitable[bool]]:
             return lambda: health.http(address, path)
         case _:
             raise ValueError(f"{name} has no health check")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

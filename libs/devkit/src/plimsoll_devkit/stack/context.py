@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import random
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[5]
 LOCAL = ROOT / ".local"
 UNPRIVILEGED = "nobody"
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_USUAL_EPHEMERAL, _FIRST_PORT, _LAST_PORT = 32_768, 10_000, 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +91,26 @@ def is_free(port: int) -> bool:
 def allocate_ports(names: tuple[str, ...], file: Path) -> Mapping[str, int]:
     """A free loopback port for each name: the one in `file` while it is still free, else a new one, written down."""
     known = {name: port for name, port in read_json(file).items() if isinstance(port, int)}
-    held: list[socket.socket] = []
     ports = dict(known)
     for name in names:
-        if name in known and is_free(known[name]):
-            continue
-        probe = socket.socket()
-        probe.bind(("127.0.0.1", 0))
-        held.append(probe)
-        ports[name] = probe.getsockname()[1]
-    for probe in held:
-        probe.close()
+        if name not in known or not is_free(known[name]):
+            ports[name] = free_port(frozenset(ports.values()))
     write_json(file, ports)
     return {name: ports[name] for name in names}
+
+
+def free_port(taken: frozenset[int] = frozenset()) -> int:
+    """A loopback port nobody listens on, below those the kernel gives to outgoing connections.
+
+    A client that tries a stopped server's port again and again would else one day be given that port as its own,
+    connect to itself, and keep the server from starting.
+    """
+    lowest = int(_EPHEMERAL.read_text().split()[0]) if _EPHEMERAL.exists() else _USUAL_EPHEMERAL
+    candidates = range(_FIRST_PORT, lowest if lowest > 2 * _FIRST_PORT else _LAST_PORT)
+    while True:
+        port = random.choice(candidates)
+        if port not in taken and is_free(port):
+            return port
 
 
 def reachable(folder: Path) -> Path:
