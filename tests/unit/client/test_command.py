@@ -157,6 +157,19 @@ def test_set_sends_base_units_all_at_once(service: Canned, capsys: pytest.Captur
     assert "acme/env:prod  cpu  - (no limit set) -> 4000m (override, bob, " in capsys.readouterr().out
 
 
+def test_lines_that_are_piped_are_not_folded(
+    service: Canned, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    service.refuse(codes.NOT_FOUND, "far " * 20 + "away")
+    assert plimsoll(service, "quota set acme cpu=4") == 3
+    assert capsys.readouterr().err.splitlines()[0] == f"error: X404001NOTFND  {'far ' * 20}away"
+    after = {"value": 4000, "source": "override", "set_by": "a rather long name", "set_at": NOW}
+    service.say({"scope": "acme/env:prod", "changes": [{"dimension": "cpu", "before": NONE, "after": after}]})
+    assert plimsoll(service, "quota set acme/env:prod cpu=4") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
 def test_unset_and_the_defaults(service: Canned) -> None:
     service.say({"scope": "defaults", "changes": []})
     assert plimsoll(service, "quota unset defaults cpu memory --by bob") == 0
@@ -277,6 +290,11 @@ def test_the_context_file_names_the_service(
     service.say({"scopes": ["acme"]})
     assert run(["quota", "list"]) == 0
     assert capsys.readouterr().out == "acme\n"
+    assert run(["context", "http"]) == 0
+    assert capsys.readouterr().out == f"{service.url}\n"
+    assert run(["context"]) == 0
+    assert capsys.readouterr().out.split() == ["http", service.url]
+    assert run(["context", "kafka"]) == 3
 
 
 def _in_a_terminal(service: Canned, **environment: str) -> bytes:

@@ -103,13 +103,13 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def verdict(reply: EnforcementReply, scope: str, asked: str, now: datetime) -> RenderableType:
+def verdict(reply: EnforcementReply, scope: str, asked: str, now: datetime) -> Text:
     """Show the answer to a check: a yes in one line, a no with every violation explained."""
     if reply.allowed and not reply.would_deny:
         return Text.assemble(("ALLOWED", "bold green"), f"  {clean(scope)}  {asked}".rstrip())
     word, style = ("WOULD DENY", "bold yellow") if reply.allowed else ("DENIED", "bold red")
     if reply.violations:
-        return Group(*(_violation(each, word, style, now) for each in reply.violations))
+        return Text("\n").join(_violation(each, word, style, now) for each in reply.violations)
     return Text.assemble((word, style), f" {clean(reply.code)}  {clean(scope)}\n  {clean(reply.message)}")
 
 
@@ -127,9 +127,9 @@ def _violation(found: Violation, word: str, style: str, now: datetime) -> Text:
     return Text.assemble(("SHADOW" if found.shadow else word, style), f"{head}\n  {limit}  {told}")
 
 
-def changed(done: LimitsChanged, now: datetime) -> RenderableType:
+def changed(done: LimitsChanged, now: datetime) -> Text:
     """Show what became of each limit, and what holds from now on."""
-    return Group(*(_change(done.scope, change, now) for change in done.changes))
+    return Text("\n").join(_change(done.scope, change, now) for change in done.changes)
 
 
 def _change(scope: str, change: LimitChange, now: datetime) -> Text:

@@ -14,13 +14,14 @@ from typing import Any
 
 from pydantic import BaseModel
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from plimsoll_client.cli.api import Api
 from plimsoll_client.cli.context import service_url
 from plimsoll_client.cli.figures import clean
 
 _WIDE = 240
-"""Columns where no terminal sets them: what is piped on shall not be folded."""
+"""Columns where neither a terminal nor ``COLUMNS`` sets them."""
 
 
 class Output(StrEnum):
@@ -29,6 +30,12 @@ class Output(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
+
+
+def _print(what: RenderableType, *, stderr: bool, style: str = "") -> None:
+    console = _console(stderr=stderr)
+    # Lines of text are for the next program as they are, however narrow; only a table fits itself to a width.
+    console.print(what, style=style, soft_wrap=isinstance(what, str | Text) and not console.is_terminal)
 
 
 def _console(*, stderr: bool) -> Console:
@@ -70,7 +77,7 @@ class Session:
         """
         match self.output:
             case Output.TABLE:
-                _console(stderr=False).print(table())
+                _print(table(), stderr=False)
             case Output.JSON:
                 # Escaped to ASCII, so that no text from elsewhere can act on a terminal.
                 print(json.dumps(_plain(data), indent=2, ensure_ascii=True))  # noqa: T201  data goes to stdout
@@ -79,7 +86,7 @@ class Session:
 
     def say(self, text: str, style: str = "") -> None:
         """Write a remark to stderr."""
-        _console(stderr=True).print(text, style=style)
+        _print(text, stderr=True, style=style)
 
 
 def _plain(data: object) -> Any:
