@@ -189,7 +189,9 @@ def build(
 async def _serve() -> int:
     environment = os.environ
     logs.configure(service=environment["SUMS_NAME"], instance=int(environment["SUMS_INSTANCE"]), format="json")
-    database = await pool.create(environment["SUMS_DSN"], application_name="sums", schema=SCHEMA)
+    database = await pool.create(
+        environment["SUMS_DSN"], application_name=f"sums-{environment['SUMS_INSTANCE']}", schema=SCHEMA
+    )
     engine, app = build(
         name=environment["SUMS_NAME"],
         bootstrap=environment["SUMS_KAFKA"],

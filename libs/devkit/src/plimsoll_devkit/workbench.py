@@ -1,18 +1,27 @@
 """What does a test of the engine hold in its hands? The toy service, a producer, and a look at the results."""
 
 import asyncio
+import itertools
 import json
+import os
+import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from plimsoll_devkit import sums
+from plimsoll_devkit.stack.process import Launch, spawn, stop
+from plimsoll_runtime import pool
+from plimsoll_streams import kafka
 from plimsoll_streams.engine import Engine
+
+_numbers = itertools.count()
 
 TYPE = ("ce_type", b"increment.v1")
 
@@ -123,17 +132,103 @@ class Bench:
 
     async def read(self, topic: str, count: int, seconds: float = 10) -> list[Any]:
         """Read the first `count` records of a topic."""
+        async with self._reader(topic) as consumer, asyncio.timeout(seconds):
+            found: list[Any] = []
+            while len(found) < count:
+                for records in (await consumer.getmany(timeout_ms=200)).values():
+                    found += records
+            return found
+
+    async def read_all(self, topic: str) -> list[Any]:
+        """Read what a topic holds now."""
+        async with self._reader(topic) as consumer:
+            ends = await consumer.end_offsets(consumer.assignment())
+            found: list[Any] = []
+            while any([await consumer.position(partition) < end for partition, end in ends.items()]):
+                for records in (await consumer.getmany(timeout_ms=200)).values():
+                    found += records
+            return found
+
+    @asynccontextmanager
+    async def _reader(self, topic: str) -> AsyncIterator[AIOKafkaConsumer]:
         consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, auto_offset_reset="earliest")
         await consumer.start()
         try:
-            partitions = [TopicPartition(topic, n) for n in await self.producer.partitions_for(topic)]
-            consumer.assign(partitions)
+            consumer.assign([TopicPartition(topic, n) for n in await self.producer.partitions_for(topic)])
             await consumer.seek_to_beginning()
-            found: list[Any] = []
-            async with asyncio.timeout(seconds):
-                while len(found) < count:
-                    for records in (await consumer.getmany(timeout_ms=200)).values():
-                        found += records
-            return found
+            yield consumer
         finally:
             await consumer.stop()
+
+
+@asynccontextmanager
+async def open_bench(bootstrap: str, dsn: str) -> AsyncIterator[Bench]:
+    """Make fresh topics and the toy's schema, and take everything down again; `dsn` is the owner's."""
+    name = f"t{os.getpid()}x{next(_numbers)}"
+    await sums.migrate(dsn)
+    problems = await kafka.create_topics(bootstrap, sums.with_dead_letters(*sums.topics(name)))
+    if problems:
+        raise RuntimeError("; ".join(problems))
+    async with AsyncExitStack() as cleanup:
+        made = await pool.create(dsn, application_name=name, schema=sums.SCHEMA, max_size=12)
+        cleanup.push_async_callback(made.close)
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True)
+        await producer.start()
+        cleanup.push_async_callback(producer.stop)
+        yield Bench(name, bootstrap, made, dsn, producer, cleanup)
+
+
+class Member:
+    """The toy service as a process of its own, which may be killed, frozen, and started again."""
+
+    def __init__(self, bench: Bench, instance: int, folder: Path, *, out: str | None = None) -> None:
+        self.log = folder / f"{bench.name}-{instance}.log"
+        self.starts = 0
+        self._environment = {
+            "SUMS_NAME": bench.name,
+            "SUMS_INSTANCE": str(instance),
+            "SUMS_KAFKA": bench.bootstrap,
+            "SUMS_DSN": bench.dsn,
+            "SUMS_RECORDS_MAX": "50",
+            **({"SUMS_OUT": out} if out else {}),
+        }
+        self._process: asyncio.subprocess.Process | None = None
+        bench.cleanup.push_async_callback(self.stop)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the latest start."""
+        if self._process is None:
+            raise RuntimeError("not started")
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Say whether the latest process has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self, *, crash_at: str = "") -> None:
+        """Start a process; with `crash_at` it dies at that named point."""
+        self.starts += 1
+        environment = {**self._environment, "PLIMSOLL_CRASH_AT": crash_at}
+        self._process = await spawn(self._launch(environment), self.log)
+
+    async def ended(self, seconds: float) -> int:
+        """Wait for the process to end by itself."""
+        if self._process is None:
+            raise RuntimeError("not started")
+        async with asyncio.timeout(seconds):
+            return await self._process.wait()
+
+    async def stop(self) -> None:
+        """End the process, cleanly where it can."""
+        if self._process is not None:
+            await stop(self._process, self._launch({}))
+
+    def lines(self) -> list[str]:
+        """What it has written, over all its starts."""
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    @staticmethod
+    def _launch(environment: dict[str, str]) -> Launch:
+        return Launch((sys.executable, "-m", "plimsoll_devkit.sums"), environment)
