@@ -146,3 +146,18 @@ def test_ports_are_not_those_of_outgoing_connections(tmp_path: Path) -> None:
     ports = allocate_ports(tuple(map(str, range(50))), tmp_path / "ports.json").values()
     assert len(set(ports)) == 50
     assert not any(lowest <= port <= highest for port in ports)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+def test_a_stand_in_that_somebody_else_put_there_is_refused(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    stand_in = context.reachable(private / "data")
+    assert not stand_in.exists(), "asking makes nothing"
+    stand_in.mkdir()
+    try:
+        os.chown(stand_in, 65534, 65534)
+        with pytest.raises(PermissionError, match="belongs to somebody else"):
+            context.reachable(private / "data")
+    finally:
+        stand_in.rmdir()

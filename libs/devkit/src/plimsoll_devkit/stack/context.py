@@ -124,7 +124,6 @@ def reachable(folder: Path) -> Path:
         return folder
     name = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:12]
     stand_in = Path("/var/tmp") / f"plimsoll-{name}"  # noqa: S108  whose owner is checked:
-    stand_in.mkdir(mode=0o755, exist_ok=True)
-    if stand_in.lstat().st_uid != 0:
+    if os.path.lexists(stand_in) and stand_in.lstat().st_uid != 0:
         raise PermissionError(f"{stand_in} belongs to somebody else; remove it")
     return stand_in
