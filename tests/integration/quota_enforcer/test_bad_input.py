@@ -57,7 +57,7 @@ BODIES: dict[str, tuple[Mapping[str, Any] | bytes, Code]] = {
 @pytest.mark.parametrize("what", BODIES)
 async def test_a_bad_body_is_answered_with_its_code(quota: Platform, wire: Wire, tenant: str, what: str) -> None:
     wrong, code = BODIES[what]
-    body = wrong if isinstance(wrong, bytes) else asking("reserve", tenant) | wrong
+    body = wrong if isinstance(wrong, bytes) else {**asking("reserve", tenant), **wrong}
     counted = await quota.counted()
 
     correlation = await wire.request(body, key=tenant)
@@ -268,7 +268,7 @@ async def test_a_bad_event_becomes_a_dead_letter_and_the_next_one_counts(
 
     async def counts() -> bool:
         status = await quota.status(tenant)
-        return status["deployments"] == 1 if topic is USAGE_DELTAS else status["entitlement_version"] == 1
+        return bool((status["deployments"] if topic is USAGE_DELTAS else status["entitlement_version"]) == 1)
 
     await eventually(counts, what="the good event behind it")
 

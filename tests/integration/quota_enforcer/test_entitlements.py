@@ -24,7 +24,7 @@ async def entitle(quota: Platform, tenant: str, version: int = 1, **fields: Any)
     await quota.wire.tell(ENTITLEMENT_EVENTS, snapshot(tenant, version, **fields))
 
     async def projected() -> bool:
-        return (await quota.status(tenant))["entitlement_version"] == version
+        return bool((await quota.status(tenant))["entitlement_version"] == version)
 
     await eventually(projected, what=f"version {version} of {tenant}")
 

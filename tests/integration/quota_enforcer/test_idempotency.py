@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from plimsoll_client import Allowed, Denied, EnforcementClient
+from plimsoll_client.client import CallFields
 from plimsoll_contracts import codes
 from plimsoll_contracts.enforcement import EnforcementReply
 from plimsoll_contracts.topics import QUOTA_DECISIONS, REPLIES_HTTP, USAGE_DELTAS
@@ -48,13 +49,11 @@ async def test_repeats_inside_one_batch_are_one_decision(quota: Platform, wire: 
 
 
 async def test_two_clients_with_the_same_request_get_one_decision(quota: Platform, tenant: str) -> None:
-    named = {"request_id": unique("r"), "issued_at": datetime.now(UTC)}
+    named: CallFields = {"request_id": unique("r"), "issued_at": datetime.now(UTC), "timeout": 15}
     other = EnforcementClient(quota.stack.kafka_bootstrap, instance="another")
 
     async def ask(client: EnforcementClient) -> object:
-        return await client.reserve(
-            tenant=tenant, deployment="d1", footprint={"cpu": 10}, on_unknown="closed", timeout=15, **named
-        )
+        return await client.reserve(tenant=tenant, deployment="d1", footprint={"cpu": 10}, on_unknown="closed", **named)
 
     async with other:
         outcomes = await asyncio.gather(*(ask(client) for client in (quota.client, other) * 5))
@@ -191,8 +190,7 @@ async def test_a_repeated_commit_tells_the_first_outcome(quota: Platform, wire: 
     assert another.settled == first.settled
     assert another.hold is not None
     assert another.hold.state == "committed"
-    row = await quota.database.fetchrow("SELECT revision FROM charges WHERE tenant = $1", tenant)
-    assert row["revision"] == 7
+    assert await quota.database.fetchval("SELECT revision FROM charges WHERE tenant = $1", tenant) == 7
 
 
 async def test_closed_and_unknown_holds_settle_nothing(quota: Platform, wire: Wire, tenant: str) -> None:

@@ -29,7 +29,7 @@ async def test_an_expired_hold_of_an_idle_tenant_closes_within_five_seconds(quot
 
     async def all_closed() -> bool:
         sql = "SELECT count(*) FROM holds WHERE tenant = ANY($1) AND state = 'expired'"
-        return await quota.database.fetchval(sql, tenants) == len(tenants)
+        return bool(await quota.database.fetchval(sql, tenants) == len(tenants))
 
     await eventually(all_closed, seconds=6, what="one second to live and five until it is closed")
     for tenant in tenants[:3]:
@@ -74,7 +74,7 @@ async def test_a_limit_that_expires_may_be_crossed_by_what_it_falls_back_to(
     await wire.ask(asking("adjust", tenant, footprint={"disk": 500}))
     await quota.set_limits(tenant, {"disk": 900}, expires_at=soon())
     async with quota.http as http:
-        body = {"limits": {"disk": 400}, "by": "test", "reason": "test"}
+        body: dict[str, Any] = {"limits": {"disk": 400}, "by": "test", "reason": "test"}
         assert (await http.patch("/defaults", json=body)).is_success
         try:
             (started,) = await wire.events(QUOTA_LIMITS, tenant, kind="quota.over_limit_started.v1", seconds=7)
@@ -105,7 +105,7 @@ class Defaults:
         return dict(answer.json())
 
 
-async def test_changed_defaults_judge_every_tenant_once(quota: Platform, wire: Wire, defaults: Defaults) -> None:
+async def test_changed_defaults_judge_every_tenant_once(wire: Wire, defaults: Defaults) -> None:
     over, under = [unique("over") for _ in range(3)], unique("under")
     for tenant in (*over, under):
         await wire.ask(asking("adjust", tenant, footprint={"vapps": 1 if tenant == under else 9}))

@@ -100,7 +100,8 @@ _NEVER = (
     """-- one request, several decisions
     SELECT tenant, request_id, count(*) FROM decisions GROUP BY tenant, request_id HAVING count(*) > 1""",
     """-- several open holds of one deployment
-    SELECT tenant, deployment, count(*) FROM holds WHERE state = 'open' GROUP BY tenant, deployment HAVING count(*) > 1""",
+    SELECT tenant, deployment, count(*) FROM holds WHERE state = 'open'
+    GROUP BY tenant, deployment HAVING count(*) > 1""",
     """-- a step of history beyond the tenant's seq
     SELECT c.tenant, max(c.seq) FROM changes c JOIN tenants t USING (tenant) GROUP BY c.tenant, t.seq
     HAVING max(c.seq) > t.seq""",

@@ -62,9 +62,14 @@ class Enforcer:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def runs(self) -> bool:
+        """Whether there is a process now."""
+        return self.process is not None and self.process.returncode is None
+
+    @property
     def pid(self) -> int:
         """Of the running process."""
-        if self.process is None or self.process.returncode is not None:
+        if self.process is None or not self.runs:
             raise LookupError(f"enforcer {self.instance} does not run")
         return self.process.pid
 
@@ -97,7 +102,7 @@ class Enforcer:
         """
         deadline = time.monotonic() + seconds
         while len(await self.owned()) < partitions or not await self._answers("/internal/ready"):
-            if self.process is None or self.process.returncode is not None:
+            if not self.runs:
                 raise EnforcerEndedError(self.said()[-3000:])
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not ready within {seconds:g} s, owns {await self.owned()}")
@@ -139,7 +144,7 @@ class Enforcer:
 
     async def kill(self) -> None:
         """End it as a crash would; returns when it has ended."""
-        if self.process is not None and self.process.returncode is None:
+        if self.process is not None and self.runs:
             faults.kill(self.process.pid)
             await self.process.wait()
 

@@ -30,6 +30,8 @@ class Platform:
     wire: Wire
     client: EnforcementClient
     enforcers: dict[int, Enforcer] = field(default_factory=dict)
+    fresh: dict[str, float] = field(default_factory=dict)
+    """What replica 0 exported once it was ready for the first time, where somebody looked."""
 
     def enforcer(self, instance: int = 0, **environment: str) -> Enforcer:
         """Return the replica with this ordinal, described the first time; it is killed at the end at the latest."""
@@ -46,7 +48,7 @@ class Platform:
 
     async def set_limits(self, tenant: str, limits: Mapping[str, int | str | None], **more: Any) -> dict[str, Any]:
         """Set limits of a tenant, or of ``environment`` and ``stack`` in it, over HTTP."""
-        place = {name: more.pop(name) for name in ("environment", "stack") if name in more}
+        place: dict[str, str] = {name: more.pop(name) for name in ("environment", "stack") if name in more}
         body = {"limits": limits, "by": "test", "reason": "test", **more}
         async with self.http as http:
             answer = await http.patch(f"/tenants/{tenant}/limits", params=place, json=body)
