@@ -23,7 +23,13 @@ REQUEST_ID_HEADER = "X-Request-Id"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
-_BY_STATUS: Mapping[int, Code] = {404: codes.NOT_FOUND, 405: codes.METHOD_NOT_ALLOWED, 413: codes.TOO_LARGE}
+# 400 is FastAPI's own only where the bytes of a body cannot be read as text.
+_BY_STATUS: Mapping[int, Code] = {
+    400: codes.UNDECODABLE,
+    404: codes.NOT_FOUND,
+    405: codes.METHOD_NOT_ALLOWED,
+    413: codes.TOO_LARGE,
+}
 
 log = structlog.get_logger()
 
@@ -154,14 +160,14 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type only
     found = error.errors()
-    kinds = {each["type"] for each in found}
-    code = (
-        codes.UNDECODABLE
-        if "json_invalid" in kinds
-        else codes.UNKNOWN_FIELD
-        if kinds == {"extra_forbidden"}
-        else codes.INVALID_REQUEST
-    )
+    kinds = {each["type"]: None for each in found}
+    of_a_field = next((codes.CODES[kind] for kind in kinds if kind in codes.CODES), None)
+    if of_a_field is not None:
+        code = of_a_field
+    elif "json_invalid" in kinds:
+        code = codes.UNDECODABLE
+    else:
+        code = codes.UNKNOWN_FIELD if set(kinds) == {"extra_forbidden"} else codes.INVALID_REQUEST
     errors = [{"field": _field(each["loc"]), "message": each["msg"]} for each in found]
     detail = "; ".join(f"{each['field']}: {each['message']}" for each in errors[:5])
     return _document(Problem(code, detail, errors=errors), request.state.request_id)

@@ -1,6 +1,7 @@
 """How is the enforcer started: ``python -m plimsoll_quota_enforcer [migrate | --check-config]``."""
 
 import asyncio
+import signal
 import sys
 
 import structlog
@@ -42,6 +43,10 @@ async def run(settings: EnforcerSettings) -> int:
                 lifespan="on",
             )
         )
+        # uvicorn raises the signal that ended it once more; without these the process would die of it right there,
+        # before the pool is closed, and with the same code whether it was asked to end or its engine failed.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
         await server.serve()
         return 1 if enforcer.engine.failure is not None or not server.started else 0
     finally:

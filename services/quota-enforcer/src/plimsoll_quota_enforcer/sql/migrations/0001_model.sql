@@ -298,6 +298,7 @@ DO $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO quota_enforcer', current_schema());
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %I TO quota_enforcer', current_schema());
+    EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON %I.migrations FROM quota_enforcer', current_schema());
     EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA %I TO quota_enforcer', current_schema());
     EXECUTE format('REVOKE ALL ON FUNCTION %I.maintain_partitions(integer, integer) FROM PUBLIC', current_schema());
     EXECUTE format('GRANT EXECUTE ON FUNCTION %I.maintain_partitions(integer, integer) TO quota_enforcer', current_schema());
