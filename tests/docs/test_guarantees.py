@@ -1,4 +1,4 @@
-"""docs/guarantees.md is complete: every promise has rows, and every row a test that exists or says what will bring it."""
+"""docs/guarantees.md is complete: every promise has rows, and every row a test or what will bring it."""
 
 import ast
 import re
