@@ -230,6 +230,17 @@ async def test_calls_in_flight_are_bounded_and_wait_for_a_slot(
     assert "e" not in {each.request["deployment"] for each in responder.asked[tenant]}
 
 
+async def test_the_first_call_of_a_fresh_client_misses_no_reply(
+    kafka_bootstrap: str, caller: str, responder: Responder, tenant: str
+) -> None:
+    responder.behaviours[tenant] = yes
+    for number in range(8):
+        async with EnforcementClient(kafka_bootstrap, caller=caller, instance=f"fresh-{number}") as client:
+            outcome = await client.check(tenant=tenant, deployment="d", footprint={}, on_unknown="closed", timeout=3)
+            assert isinstance(outcome, Allowed)
+            assert client.counters.retries == 0
+
+
 async def test_stopping_answers_what_is_pending(
     kafka_bootstrap: str, caller: str, responder: Responder, tenant: str
 ) -> None:
