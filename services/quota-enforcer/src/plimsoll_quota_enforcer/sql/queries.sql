@@ -123,7 +123,7 @@ FROM unnest(
 -- name: save_over_limits
 INSERT INTO over_limits (tenant, environment, stack, gauge, since)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::timestamptz[])
-ON CONFLICT DO NOTHING
+ON CONFLICT (tenant, environment, stack, gauge) DO UPDATE SET since = excluded.since
 
 -- name: forget_over_limits
 DELETE FROM over_limits o USING unnest($1::text[], $2::text[], $3::text[], $4::smallint[]) AS x (tenant, environment, stack, gauge)

@@ -69,6 +69,7 @@ async def change_limits(
         LimitRefused: a rule speaks against it, or the version is another; nothing was written.
     """
     unit = await open_unit(connection, [tenant], cache, policy)
+    unit.absorb(expire(unit.state(tenant), unit.now, policy))  # what has expired speaks against no limit
     state = unit.state(tenant)
     versions = await _last_versions(connection, tenant, place)
     _check_version(state.limits.get(place, {}), patch)

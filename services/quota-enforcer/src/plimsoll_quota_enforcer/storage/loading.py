@@ -64,12 +64,18 @@ class Named:
 def named_by_asks(asks: Iterable[Ask], states: Mapping[str, TenantState]) -> Named:
     """Find what these requests name: earlier answers, closed holds, tombstones."""
     requests, holds, deployments = set(), set(), set()
+    reserved: dict[tuple[str, str], str] = {}
     for ask in asks:
         state = states[ask.tenant]
         if ask.verb is not Verb.CHECK:
             requests.add((ask.tenant, ask.request_id))
+        if ask.verb is Verb.RESERVE:
+            reserved[ask.tenant, ask.request_id] = ask.deployment
         if ask.verb in (Verb.COMMIT, Verb.RELEASE) and ask.hold not in state.holds:
             holds.add((ask.tenant, ask.hold))
+            # A hold of this batch: its commit continues the revisions of a deployment that was gone.
+            if (deployment := reserved.get((ask.tenant, ask.hold))) is not None and deployment not in state.charges:
+                deployments.add((ask.tenant, deployment))
         if ask.verb is Verb.ADJUST and ask.deployment not in state.charges:
             deployments.add((ask.tenant, ask.deployment))
         if ask.verb is Verb.COMMIT and (hold := state.holds.get(ask.hold)) and hold.deployment not in state.charges:

@@ -179,13 +179,14 @@ class Unit:
 
     async def _write_crossings(self, written: Mapping[str, _Written], emit: Emit) -> None:
         crossings = [(tenant, crossing) for tenant, w in written.items() for crossing in w.crossings]
-        for edge, statement in ((Edge.STARTED, "save_over_limits"), (Edge.ENDED, "forget_over_limits")):
-            told = [(tenant, crossing) for tenant, crossing in crossings if crossing.edge is edge]
-            cells = [
-                (tenant, *c.place, c.info.gauge, *((c.since,) if edge is Edge.STARTED else ())) for tenant, c in told
-            ]
-            if cells:
-                await self._execute(statement, cells)
+        # Requests may end what facts of the same transaction begin again: the last edge is what holds.
+        last = {(tenant, *c.place, c.info.gauge): c for tenant, c in crossings}
+        started = [(*key, c.since) for key, c in last.items() if c.edge is Edge.STARTED]
+        ended = [key for key, c in last.items() if c.edge is Edge.ENDED]
+        if started:
+            await self._execute("save_over_limits", started)
+        if ended:
+            await self._execute("forget_over_limits", ended)
         for tenant, crossing in crossings:
             told_event = answers.over_limit(tenant, crossing)
             kind = answers.OVER_LIMIT_TYPES[crossing.edge]
