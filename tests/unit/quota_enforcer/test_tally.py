@@ -1,7 +1,5 @@
 """The tally: figures kept step by step are those folded from the truth, and a branch is a copy."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from tests.unit.quota_enforcer.histories import (
     PLACES,
@@ -16,35 +14,18 @@ from tests.unit.quota_enforcer.histories import (
 from plimsoll_devkit.builders import BLOG, NO_BILLING, Tenant, content, reserve
 from plimsoll_quota_enforcer.domain.decide import decide, expire, settle_facts
 from plimsoll_quota_enforcer.domain.model import TENANT, Content, Hold
-from plimsoll_quota_enforcer.domain.state import Outcome, TenantState
 from plimsoll_quota_enforcer.domain.tally import NO_USAGE, Share
-
-
-class Carried(Tenant):
-    """A tenant whose next step starts from the tally of the last, as in the cache, instead of a fold."""
-
-    def __init__(self, *arguments: object, **more: object) -> None:
-        super().__init__(*arguments, **more)  # type: ignore[arg-type]  # whatever a tenant takes
-        self.tally = super().state.tally
-
-    @property
-    def state(self) -> TenantState:
-        return replace(super().state, tally=self.tally)
-
-    def absorb(self, outcome: Outcome) -> None:
-        super().absorb(outcome)
-        self.tally = outcome.state.tally
 
 
 @given(histories)
 def test_kept_step_by_step_and_folded_are_equal_after_every_step(history: list[Step]) -> None:
-    tenant = Carried(policy=NO_BILLING)
+    tenant = Tenant(policy=NO_BILLING, carried=True)
     for number, step in enumerate(history):
         step.play(tenant, f"r{number}")
-        folded = super(Carried, tenant).state.tally
+        carried, folded = tenant.state.tally, tenant.folded.tally
         for place in PLACES:
-            assert tenant.tally.usage(place) == folded.usage(place)
-        assert {place for place in tenant.tally.places() if tenant.tally.usage(place) != NO_USAGE} == {
+            assert carried.usage(place) == folded.usage(place)
+        assert {place for place in carried.places() if carried.usage(place) != NO_USAGE} == {
             place for place in folded.places() if folded.usage(place) != NO_USAGE
         }
 

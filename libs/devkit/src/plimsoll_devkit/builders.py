@@ -35,6 +35,7 @@ from plimsoll_quota_enforcer.domain.state import (
     TenantState,
     fold,
 )
+from plimsoll_quota_enforcer.domain.tally import Tally
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ACME = "acme"
@@ -104,7 +105,8 @@ class Tenant:
     """One tenant whose state is carried from step to step, as the storage would, with all that was ever written.
 
     ``rows`` of the database are the attributes ``charges`` (tombstones too), ``holds`` (closed ones too),
-    ``decisions`` and ``over``; each step starts from a state folded from them.
+    ``decisions`` and ``over``; each step starts from a state folded from them. With ``carried`` the tally is kept from
+    step to step, as in the cache; ``restart`` forgets it.
     """
 
     def __init__(
@@ -115,8 +117,11 @@ class Tenant:
         entitlement: Entitlement | None = None,
         policy: Policy = NO_BILLING,
         now: datetime = NOW,
+        carried: bool = False,
     ) -> None:
         """Start without any usage."""
+        self._carried = carried
+        self._tally: Tally | None = None
         self.now = now
         self.policy = policy
         self.limits = {place: dict(of_place) for place, of_place in (limits or {}).items()}
@@ -132,7 +137,16 @@ class Tenant:
 
     @property
     def state(self) -> TenantState:
-        """The state folded from the rows, as after a restart, with everything recalled."""
+        """What the next step starts from, with everything recalled."""
+        return self.folded if self._tally is None else replace(self.folded, tally=self._tally)
+
+    def restart(self) -> None:
+        """Forget what was carried."""
+        self._tally = None
+
+    @property
+    def folded(self) -> TenantState:
+        """The state folded from the rows, as after a restart."""
         state = fold(
             ACME,
             self.seq,
@@ -148,6 +162,7 @@ class Tenant:
     def absorb(self, outcome: Outcome) -> None:
         """Write an outcome into the rows, by the names it says were written."""
         after = outcome.state
+        self._tally = after.tally if self._carried else None
         self.charges |= {name: after.charges[name] for name in outcome.charges}
         self.holds |= {name: after.holds[name] for name in outcome.holds}
         self.over = dict(after.over)
@@ -187,7 +202,9 @@ class Tenant:
         self, place: Place, wanted: Mapping[Dimension, Limit | None], *, force: bool = False
     ) -> tuple[LimitPlan, ...]:
         """Change overrides, and tell the crossings, in one transaction."""
-        changed, plans = relimit(self.state, place, wanted, self.now, self.policy, force=force)
+        expired = expire(self.state, self.now, self.policy)
+        changed, plans = relimit(expired.state, place, wanted, self.now, self.policy, force=force)
+        self.absorb(expired)
         self.limits = {where: dict(of_place) for where, of_place in changed.limits.items()}
         self.absorb(expire(changed, self.now, self.policy, also=(place,)))
         return plans

@@ -1,0 +1,354 @@
+"""Enforcement as a whole against an independent model: any order, duplicates, expiry, restarts, two processes.
+
+After every step: what is stored is what the model says; usage is what charges and holds add up to, and what replaying
+the changes from zero gives; and what was told before, told again to another process, changes nothing.
+"""
+
+import copy
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+
+import asyncpg
+from hypothesis import HealthCheck, note, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from tests.model.conftest import SEED
+from tests.model.model import ADDED, GAUGES, TENANT, Body, Hold, Model, Place, Verdict
+from tests.model.systems import Pure, Rows, Stored, System, Wish
+
+from plimsoll_contracts.enforcement import EnforcementReply
+from plimsoll_devkit.stack.private import LoopThread
+
+DEPLOYMENTS = ("d1", "d2", "d3", "d4", "d5")
+PLACES: tuple[Place, ...] = (TENANT, ("e1", ""), ("e2", ""), ("e1", "s1"), ("e1", "s2"), ("e2", "s1"))
+NOWHERE = dict.fromkeys(GAUGES, (0, 0))
+LIMITED = ("cpu", "memory", "disk", "stacks", "environments", "apps", "vapps")
+
+KINDS = ("reserve",) * 7 + ("commit",) * 4 + ("instead", "instead", "check", "check", "release", "release", "adjust")
+RARE = ("run", "run", "gone", "gone", "shadow", "again", "again", "other body", "too old")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A request or fact before it has ids: what it names it finds by counting."""
+
+    kind: str
+    deployment: str
+    place: Place
+    app: str
+    amounts: tuple[int, int, int, int]
+    number: int
+
+    def body(self) -> Body:
+        environment, stack = self.place
+        found: Body = {"deployment": self.deployment}
+        found |= {"environment": environment} if environment else {}
+        found |= {"stack": stack} if stack else {}
+        return found | ({"app": self.app} if self.app else {})
+
+    def footprint(self) -> Body:
+        return dict(zip(ADDED, self.amounts, strict=True))
+
+
+small = st.integers(0, 5)
+shapes = st.builds(
+    Shape,
+    st.sampled_from(KINDS + RARE),
+    st.sampled_from(DEPLOYMENTS),
+    st.sampled_from(PLACES),
+    st.sampled_from(("", "a1", "a2")),
+    st.tuples(small, small, small, st.integers(0, 2)),
+    st.integers(0, 9),
+)
+processes = st.integers(0, 1)
+values = st.none() | st.integers(0, 12)
+
+
+class Enforcement(RuleBasedStateMachine):
+    """One tenant and whatever may happen to it."""
+
+    make: ClassVar[Any]
+
+    def __init__(self) -> None:
+        super().__init__()
+        note(f"PLIMSOLL_MODEL_SEED={SEED}")
+        self.system: System = self.make()
+        self.model = Model()
+        self.ids = itertools.count(1)
+        self.sent: list[Body] = []
+        self.facts: list[Body] = []
+        self.default_pending = False
+        self.seq = 0
+
+    @initialize(
+        table=st.dictionaries(
+            st.sampled_from(PLACES), st.dictionaries(st.sampled_from(ADDED), st.integers(0, 12)), max_size=3
+        )
+    )
+    def begin_with_limits(self, table: dict[Place, dict[str, int]]) -> None:
+        for place, limits in table.items():
+            wishes = {name: (value, "enforce") for name, value in limits.items()}
+            self.set_limits(place, wishes or {"cpu": None}, 0, force=False)
+
+    @rule(asked=st.lists(shapes, min_size=2, max_size=8), process=processes)
+    def requests(self, asked: list[Shape], process: int) -> None:
+        self.batch(asked, [], process, lost=False)
+
+    @rule(
+        asked=st.lists(shapes, min_size=1, max_size=4),
+        told=st.lists(shapes, max_size=4),
+        process=processes,
+        lost=st.sampled_from((False,) * 9 + (True,)),
+    )
+    def batch(self, asked: list[Shape], told: list[Shape], process: int, *, lost: bool) -> None:
+        """Requests, then facts, in one transaction, which may be lost with the process before it commits."""
+        bodies: list[Body] = []
+        for shape in asked:
+            bodies.append(self.request(shape, bodies))
+            if shape.kind == "run":  # what a flow does, faster than the enforcer's batches
+                bodies.append(self.head("commit") | {"hold": bodies[-1]["request_id"]})
+        facts = [self.fact(shape) for shape in told]
+        if lost:
+            self.system.batch(bodies, facts, process, lost=True)
+            self.system.restart(process)
+        else:
+            self.tell(bodies, facts, process)
+            self.sent += bodies
+            self.facts += facts
+        self.compare(1 - process)
+
+    @rule(told=st.lists(shapes, min_size=1, max_size=5), process=processes)
+    def deltas(self, told: list[Shape], process: int) -> None:
+        facts = [self.fact(shape) for shape in told]
+        self.tell([], facts, process)
+        self.facts += facts
+        self.compare(1 - process)
+
+    @rule(versions=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 7)), min_size=1, max_size=3), process=processes)
+    def entitle(self, versions: list[tuple[int, int]], process: int) -> None:
+        """Snapshots in any order; one number in eight gives an equal version another body."""
+        snapshots = [self.snapshot(version, version if other else version + 1) for version, other in versions]
+        now, became = self.system.entitle(snapshots, process)
+        assert became == [self.model.entitle(one, now) for one in snapshots]
+        self.compare(1 - process)
+
+    @rule(
+        place=st.sampled_from(PLACES),
+        wanted=st.dictionaries(st.sampled_from(LIMITED), st.just("unset") | values, min_size=1, max_size=3),
+        mode=st.sampled_from(("enforce",) * 4 + ("shadow",)),
+        force=st.booleans(),
+        process=processes,
+    )
+    def limit(self, place: Place, wanted: dict[str, int | str | None], mode: str, process: int, *, force: bool) -> None:
+        off = {"stacks": bool(place[1]), "environments": bool(place[0])}
+        wishes = {
+            name: None if value == "unset" else (value, mode) for name, value in wanted.items() if not off.get(name)
+        }
+        if wishes:
+            self.set_limits(place, wishes, process, force=force)  # type: ignore[arg-type]  # "unset" is gone
+            self.compare(1 - process)
+
+    def set_limits(self, place: Place, wishes: Mapping[str, Wish], process: int, *, force: bool) -> None:
+        now = self.system.relimit(place, wishes, process, force=force)
+        trial = copy.deepcopy(self.model)
+        below = trial.relimit(place, wishes, now or self.system.now())
+        assert (now is None) is (below and not force)
+        if now is not None:
+            self.model = trial
+
+    @rule(name=st.sampled_from(LIMITED), value=values)
+    def default(self, name: str, value: int | None) -> None:
+        self.system.set_default(name, value)
+        self.model.defaults[name] = value
+        self.default_pending = True
+
+    @rule(seconds=st.sampled_from((1, 301, 601)))
+    def wait(self, seconds: int) -> None:
+        self.system.advance(seconds)
+
+    @rule(process=processes)
+    def sweep(self, process: int) -> None:
+        self.model.expire(self.system.sweep(process))
+        self.default_pending = False
+        self.compare(1 - process)
+
+    @rule(process=processes)
+    def restart(self, process: int) -> None:
+        self.system.restart(process)
+
+    def request(self, shape: Shape, before: list[Body]) -> Body:
+        """Make the body of a request, which may name what this batch or an earlier one asked for."""
+        known = self.sent + before
+        reserves = [body for body in known if body["verb"] == "reserve"]
+        if shape.kind in ("again", "other body") and known:
+            body = known[-1 - shape.number % len(known)]
+            if shape.kind == "again":
+                return body
+            return (
+                self.head("adjust", body["request_id"]) | shape.body() | {"footprint": shape.footprint(), "revision": 7}
+            )
+        if shape.kind in ("commit", "release"):
+            hold = reserves[-1 - shape.number % len(reserves)]["request_id"] if reserves else "nobody"
+            revision = {"revision": shape.number} if shape.kind == "commit" and shape.number % 3 == 0 else {}
+            return self.head(shape.kind) | {"hold": hold} | revision
+        if shape.kind in ("adjust", "gone"):
+            revision = {"revision": shape.number} if shape.number % 2 else {}
+            footprint = shape.footprint() if shape.kind == "adjust" else None
+            return self.head("adjust") | shape.body() | {"footprint": footprint} | revision
+        verb = "check" if shape.kind == "check" else "reserve"
+        body = self.head(verb) | shape.body() | {"footprint": shape.footprint()}
+        if shape.kind == "too old":
+            body["issued_at"] = (self.system.now() - timedelta(hours=24, seconds=1)).isoformat()
+        if shape.kind == "shadow":
+            body["mode"] = "shadow"
+        if verb == "reserve":
+            body["ttl_seconds"] = 300 if shape.number % 2 else 3600
+        if shape.kind == "instead":
+            mine = [one["request_id"] for one in reserves if one["deployment"] == shape.deployment]
+            body |= {"supersedes": mine[-1]} if mine else {}
+        return body
+
+    def head(self, verb: str, request_id: str | None = None) -> Body:
+        at = (self.system.now() - timedelta(seconds=1)).isoformat()
+        name = request_id or f"r{next(self.ids)}"
+        return {"verb": verb, "request_id": name, "issued_at": at, "tenant": self.system.tenant}
+
+    def fact(self, shape: Shape) -> Body:
+        after = shape.footprint() if shape.number % 4 else None
+        return {"tenant": self.system.tenant, "revision": shape.number, "after": after} | shape.body()
+
+    def snapshot(self, version: int, content: int) -> Body:
+        return {
+            "tenant": self.system.tenant,
+            "entitlement_version": version,
+            "plan": f"p{content}",
+            "limits": {name: value for name, value in (("cpu", 6 + content), ("vapps", content)) if content % 3},
+            "features": {"deployments": content != 4},
+            "quota_blocked": ["disk"] if content % 2 else [],
+            "ended": content == 5,
+        }
+
+    def tell(self, bodies: list[Body], facts: list[Body], process: int) -> None:
+        """Let the system and the model have the same, and compare every answer."""
+        told = self.system.batch(bodies, facts, process)
+        for body, reply in zip(bodies, told.replies, strict=True):
+            expected = self.model.ask(body, told.now)
+            assert answer(reply) == expected, body
+            if expected["allowed"] and not expected["repeated"] and reply.verb == "reserve" and not reply.would_deny:
+                self.is_within_limits(body)
+        assert list(told.facts) == [self.model.fact(body, told.now) for body in facts]
+
+    def is_within_limits(self, body: Body) -> None:
+        """DESIGN 9.1: what this hold has raised is not above an enforced limit."""
+        if "supersedes" in body:
+            return  # what it has raised is less than what it holds
+        others = {name: what for name, what in self.model.wanted().items() if name != body["deployment"]}
+        for place in PLACES:
+            without, now = self.model.figures(place, others), self.model.figures(place)
+            for gauge in GAUGES:
+                top, mode = self.model.top(place, gauge), self.model.limit(place, gauge[0])[2]
+                if top is not None and mode == "enforce" and now[gauge][1] > without[gauge][1]:
+                    assert now[gauge][1] <= top, (place, gauge)
+
+    def compare(self, other: int) -> None:
+        """What is stored is what the model has; told again, everything stays as it is (DESIGN 9.2)."""
+        self.agree(self.system.rows())
+        kept = copy.deepcopy(self.model)
+        kept.expire(self.system.now())
+        self.tell(self.sent[-10:], self.facts[-10:], other)
+        assert self.model.charges == kept.charges
+        assert self.model.holds == kept.holds
+        self.agree(self.system.rows())
+
+    def agree(self, rows: Rows) -> None:
+        assert rows.charges == self.model.charges
+        assert rows.holds == {name: (hold.deployment, hold.state) for name, hold in self.model.holds.items()}
+        opened = [deployment for deployment, state in rows.holds.values() if state == "open"]
+        assert len(opened) == len(set(opened)), "two open holds of one deployment"
+        expected = {place: self.model.figures(place) for place in PLACES}
+        assert {place: rows.usage.get(place, NOWHERE) for place in PLACES} == expected
+        assert rows.usage.keys() <= expected.keys()
+        assert {place: replayed(rows.changes).figures(place) for place in PLACES} == expected
+        numbers = [change["seq"] for change in rows.changes]
+        assert numbers == sorted(set(numbers)), "two changes have one number"
+        assert rows.seq >= max(self.seq, *numbers, 0)
+        if rows.seq > self.seq:
+            self.default_pending = False
+        self.seq = rows.seq
+        # A changed default is told when the tenant next moves, or is swept.
+        judged = [place for place in PLACES if place != TENANT or not self.default_pending]
+        assert {key for key in rows.over if key[0] in judged} == self.model.over(judged)
+
+    def teardown(self) -> None:
+        self.system.close()
+
+
+def replayed(changes: list[Body]) -> Model:
+    """Play a tenant's history from zero."""
+    model = Model()
+    for change in changes:
+        if change["kind"] == "settled":
+            model.charges[change["deployment"]] = (0, change["what"])
+        elif change["kind"] == "hold_opened":
+            model.holds[change["hold"]] = Hold(change["deployment"], change["what"], datetime.max.replace(tzinfo=UTC))
+        else:
+            model.holds.pop(change["hold"], None)
+    return model
+
+
+def answer(reply: EnforcementReply) -> Verdict:
+    """What a reply says, apart from words and moments, as the model says it."""
+    places = {_rendered(reply.tenant, place): place for place in PLACES}
+    violations = [
+        {
+            "place": places[v.scope],
+            "dimension": v.dimension.value,
+            "basis": v.basis.value if v.basis is not None else None,
+            "shadow": v.shadow,
+            **{
+                name: getattr(v, name)
+                for name in ("limit", "limit_source", "used", "held", "asked", "headroom", "would_fit")
+            },
+        }
+        for v in reply.violations
+    ]
+    settled = reply.settled
+    return {
+        "allowed": reply.allowed,
+        "code": reply.code,
+        "violations": violations,
+        "would_deny": reply.would_deny,
+        "fail_open": [gate.value for gate in reply.fail_open],
+        "denied_gates": [gate.value for gate in reply.denied_gates],
+        "hold": (reply.hold.id, reply.hold.state.value) if reply.hold is not None else None,
+        "settled": (settled.deployment, settled.revision, settled.outcome.value) if settled is not None else None,
+        "over_limit": reply.over_limit,
+        "repeated": reply.repeated,
+    }
+
+
+def _rendered(tenant: str | None, place: Place) -> str:
+    environment, stack = place
+    if stack:
+        return f"{tenant}/{stack}/{environment}"
+    return f"{tenant}/env:{environment}" if environment else f"{tenant}"
+
+
+def test_the_pure_functions_keep_to_the_model() -> None:
+    class OverPureFunctions(Enforcement):
+        make = Pure
+
+    run_state_machine_as_test(seed(SEED)(OverPureFunctions), settings=settings())
+
+
+def test_the_storage_keeps_to_the_model(connections: asyncpg.Pool, stack_thread: LoopThread) -> None:
+    numbers = itertools.count(1)
+
+    class OverStorage(Enforcement):
+        make = staticmethod(lambda: Stored(f"t{next(numbers)}", connections, stack_thread.run))
+
+    fewer = settings(max_examples=max(1, settings().max_examples // 2), suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(seed(SEED)(OverStorage), settings=fewer)

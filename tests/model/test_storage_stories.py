@@ -1,0 +1,96 @@
+"""Histories that chance finds too seldom: each went wrong once, or would in the next best way to write the storage."""
+
+import itertools
+
+import asyncpg
+import pytest
+from tests.model.model import Body
+from tests.model.systems import Stored
+
+from plimsoll_devkit.stack.private import LoopThread
+
+_ids = itertools.count(1)
+
+
+@pytest.fixture
+def tenant(connections: asyncpg.Pool, stack_thread: LoopThread) -> Stored:
+    return Stored("acme", connections, stack_thread.run)
+
+
+def request(tenant: Stored, verb: str, **more: object) -> Body:
+    name = f"r{next(_ids)}"
+    return {"verb": verb, "request_id": name, "issued_at": tenant.now().isoformat(), "tenant": "acme"} | more
+
+
+def delta(revision: int, after: Body | None, deployment: str = "d1") -> Body:
+    return {"tenant": "acme", "deployment": deployment, "revision": revision, "after": after}
+
+
+def reserve(tenant: Stored, cpu: int, deployment: str = "d1", **more: object) -> Body:
+    return request(tenant, "reserve", deployment=deployment, footprint={"cpu": cpu}, **more)
+
+
+def test_an_id_used_again_continues_its_revisions_also_when_reserve_and_commit_come_in_one_batch(
+    tenant: Stored,
+) -> None:
+    tenant.batch([], [delta(7, {"cpu": 5}), delta(8, None)], 0)
+    tenant.restart(0)
+    asked = reserve(tenant, 2)
+    told = tenant.batch([asked, request(tenant, "commit", hold=asked["request_id"])], [], 0)
+    assert told.replies[1].settled is not None
+    assert told.replies[1].settled.revision == 9
+    assert tenant.batch([], [delta(8, {"cpu": 5})], 0).facts == ["stale"]
+
+
+def test_a_limit_left_and_crossed_again_in_one_transaction_is_still_known_to_be_crossed(tenant: Stored) -> None:
+    tenant.relimit(("", ""), {"cpu": (4, "enforce")}, 0, force=False)
+    tenant.batch([], [delta(1, {"cpu": 5})], 0)
+    assert tenant.rows().over
+    gone = request(tenant, "adjust", deployment="d1", footprint=None)
+    tenant.batch([gone], [delta(1, {"cpu": 5}, "d2")], 0)
+    assert tenant.rows().over == {(("", ""), ("cpu", "reserved"))}
+    tenant.batch([request(tenant, "adjust", deployment="d2", footprint=None)], [delta(9, {"cpu": 5})], 1)
+    assert tenant.rows().over == {(("", ""), ("cpu", "reserved"))}
+
+
+def test_a_lowered_default_is_not_forgotten_when_something_else_moves_the_tenant(tenant: Stored) -> None:
+    tenant.batch([], [delta(1, {"cpu": 5})], 0)
+    tenant.set_default("cpu", 4)
+    tenant.relimit(("prod", ""), {"cpu": (9, "enforce")}, 0, force=False)
+    tenant.sweep(1)
+    assert tenant.rows().over == {(("", ""), ("cpu", "reserved"))}
+
+
+def test_a_hold_whose_time_has_passed_does_not_stand_in_the_way_of_a_lower_limit(tenant: Stored) -> None:
+    tenant.batch([reserve(tenant, 5, ttl_seconds=60)], [], 0)
+    tenant.advance(61)
+    assert tenant.relimit(("", ""), {"cpu": (4, "enforce")}, 1, force=False) is not None
+
+
+def test_a_cache_that_another_process_has_overtaken_is_not_believed(tenant: Stored) -> None:
+    tenant.relimit(("", ""), {"cpu": (10, "enforce")}, 0, force=False)
+    tenant.batch([reserve(tenant, 1, "d1")], [], 1)
+    tenant.batch([reserve(tenant, 9, "d2")], [], 0)
+    told = tenant.batch([reserve(tenant, 1, "d3")], [], 1)
+    assert (told.replies[0].allowed, told.replies[0].violations[0].held) == (False, 10)
+
+
+def test_a_transaction_that_is_lost_leaves_no_trace_in_its_process(tenant: Stored) -> None:
+    tenant.relimit(("", ""), {"cpu": (10, "enforce")}, 0, force=False)
+    lost = reserve(tenant, 9, "d1")
+    tenant.batch([lost], [delta(1, {"cpu": 3}, "d9")], 0, lost=True)
+    told = tenant.batch([reserve(tenant, 10, "d2")], [], 0)
+    assert told.replies[0].allowed
+    assert not tenant.batch([lost], [], 0).replies[0].allowed
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_a_repeat_is_known_after_a_restart_and_to_another_process(tenant: Stored, process: int) -> None:
+    asked = reserve(tenant, 5)
+    first = tenant.batch([asked], [], 0).replies[0]
+    tenant.batch([request(tenant, "commit", hold=asked["request_id"])], [], 0)
+    tenant.restart(process)
+    again = tenant.batch([asked], [], process).replies[0]
+    assert (again.repeated, again.decided_at) == (True, first.decided_at)
+    assert again.hold is not None
+    assert again.hold.state == "committed"
