@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.entitlements import EntitlementSnapshot
+from plimsoll_contracts.versions import Standing
 from plimsoll_devkit.builders import POLICY, Tenant, check, content
-from plimsoll_quota_enforcer.domain.entitle import Projected
 from plimsoll_quota_enforcer.domain.model import Entitlement
 from plimsoll_quota_enforcer.requests import entitlement_of
 
@@ -22,8 +22,8 @@ def snapshot(version: int, cpu: int | None = None, *, ended: bool = False) -> En
 
 def test_a_late_older_snapshot_is_dropped() -> None:
     tenant = Tenant(policy=POLICY)
-    assert tenant.entitle(snapshot(7, 10)).projected == (Projected.APPLIED,)
-    assert tenant.entitle(snapshot(6, 1)).projected == (Projected.STALE,)
+    assert tenant.entitle(snapshot(7, 10)).projected == (Standing.APPLIED,)
+    assert tenant.entitle(snapshot(6, 1)).projected == (Standing.STALE,)
     assert tenant.entitlement is not None
     assert (tenant.entitlement.version, tenant.entitlement.at) == (7, tenant.now)
 
@@ -39,7 +39,7 @@ def test_an_equal_version_repeats_or_conflicts_and_the_first_is_kept() -> None:
     tenant = Tenant(policy=POLICY)
     tenant.entitle(snapshot(3, 10))
     seq = tenant.seq
-    assert tenant.entitle(snapshot(3, 10), snapshot(3, 11)).projected == (Projected.REPEATED, Projected.CONFLICT)
+    assert tenant.entitle(snapshot(3, 10), snapshot(3, 11)).projected == (Standing.REPEATED, Standing.CONFLICT)
     assert tenant.entitlement is not None
     assert (tenant.entitlement.limits, tenant.seq) == ({CPU: 10}, seq)
 
@@ -47,7 +47,7 @@ def test_an_equal_version_repeats_or_conflicts_and_the_first_is_kept() -> None:
 def test_several_in_one_batch_leave_the_highest() -> None:
     tenant = Tenant(policy=POLICY)
     entitled = tenant.entitle(snapshot(2, 2), snapshot(5, 5), snapshot(4, 4), snapshot(5, 6))
-    assert entitled.projected == (Projected.APPLIED, Projected.APPLIED, Projected.STALE, Projected.CONFLICT)
+    assert entitled.projected == (Standing.APPLIED, Standing.APPLIED, Standing.STALE, Standing.CONFLICT)
     assert entitled.winner == 1
 
 
@@ -93,7 +93,7 @@ def test_a_projected_snapshot_moves_seq_and_one_that_is_not_does_not(history: li
     for version in history:
         before, kept = tenant.seq, tenant.entitlement
         entitled = tenant.entitle(snapshot(version, version))
-        applied = entitled.projected == (Projected.APPLIED,)
+        applied = entitled.projected == (Standing.APPLIED,)
         assert (tenant.seq > before) is applied
         if not applied:
             assert tenant.entitlement == kept

@@ -11,7 +11,7 @@ from plimsoll_contracts.dimensions import REGISTRY, DimensionInfo, EntitlementCl
 from plimsoll_contracts.fields import TEXT_PATTERN, UNLIMITED, Event, Flag, LimitValue, Name, Version
 from plimsoll_contracts.quantities import AMOUNT_PATTERNS, MAX_AMOUNT, QuantityError, parse
 
-_FEATURES = {name for name, info in REGISTRY.items() if info.entitlement_class is EntitlementClass.FEATURE}
+_FEATURES = tuple(name for name, info in REGISTRY.items() if info.entitlement_class is EntitlementClass.FEATURE)
 _AMOUNTS = {name: info for name, info in REGISTRY.items() if name not in _FEATURES}
 
 
@@ -52,14 +52,15 @@ class EntitlementSnapshot(Event):
     def _read_limits(cls, value: object) -> object:
         if not isinstance(value, Mapping):
             return value
-        return {name: _read_limit(_AMOUNTS[name], limit) for name, limit in value.items() if name in _AMOUNTS}
+        # In the registry's order, so that equal snapshots have equal bytes.
+        return {name: _read_limit(info, value[name]) for name, info in _AMOUNTS.items() if name in value}
 
     @field_validator("features", mode="before", json_schema_input_type=_FeaturesInput)
     @classmethod
     def _keep_known_features(cls, value: object) -> object:
         if not isinstance(value, Mapping):
             return value
-        return {name: flag for name, flag in value.items() if name in _FEATURES}
+        return {name: value[name] for name in _FEATURES if name in value}
 
     @field_validator("quota_blocked", mode="after")
     @classmethod

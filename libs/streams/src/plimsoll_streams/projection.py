@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from plimsoll_contracts.versions import Standing, standing
 from plimsoll_streams.transactions import Connection
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -39,16 +40,17 @@ def fold(changes: Iterable[Version], stored: Mapping[str, Version]) -> Folded:
     conflicts: list[Version] = []
     for change in changes:
         known = best.get(change.key) or stored.get(change.key)
-        if known is None or change.version > known.version:
-            # What it replaces within the batch was newer than the stored one, and is now as old as any other.
-            stale += change.key in best
-            best[change.key] = change
-        elif change.version < known.version:
-            stale += 1
-        elif change.body == known.body:
-            repeated += 1
-        else:
-            conflicts.append(change)
+        match standing((known.version, known.body) if known is not None else None, (change.version, change.body)):
+            case Standing.APPLIED:
+                # What it replaces within the batch was newer than the stored one, and is now as old as any other.
+                stale += change.key in best
+                best[change.key] = change
+            case Standing.STALE:
+                stale += 1
+            case Standing.REPEATED:
+                repeated += 1
+            case Standing.CONFLICT:
+                conflicts.append(change)
     return Folded(tuple(best[key] for key in sorted(best)), stale, repeated, tuple(conflicts))
 
 

@@ -10,9 +10,10 @@ from plimsoll_contracts.codes import Code
 from plimsoll_contracts.entitlements import EntitlementSnapshot
 from plimsoll_contracts.topics import ENTITLEMENT_EVENTS, QUOTA_DECISIONS, QUOTA_REQUESTS, USAGE_DELTAS, Topic
 from plimsoll_contracts.usage import UsageDelta
+from plimsoll_contracts.versions import Standing
 from plimsoll_quota_enforcer import answers, metrics
 from plimsoll_quota_enforcer.domain.decide import decide, settle_facts
-from plimsoll_quota_enforcer.domain.entitle import Projected, entitle
+from plimsoll_quota_enforcer.domain.entitle import entitle
 from plimsoll_quota_enforcer.domain.model import Fact
 from plimsoll_quota_enforcer.domain.state import Decision, Settlement
 from plimsoll_quota_enforcer.requests import Address, Asked, Decoder, entitlement_of
@@ -75,7 +76,7 @@ def _register_entitlements(engine: Engine[Unit]) -> None:
     @engine.subscriber(ENTITLEMENT_EVENTS, decode=_keyed(ENTITLEMENT_EVENTS), guard=attrgetter("tenant"))
     async def on_entitlements(unit: Unit, batch: Sequence[Received[EntitlementSnapshot]], tx: Transaction) -> None:
         """Project what billing says, the highest version of each tenant."""
-        projected: list[Projected] = []
+        projected: list[Standing] = []
         for tenant, of_tenant in _group(batch, lambda received: received.message.tenant).items():
             snapshots = [entitlement_of(received.message) for received in of_tenant]
             entitled = entitle(unit.state(tenant), snapshots, unit.now, unit.policy)
@@ -84,7 +85,7 @@ def _register_entitlements(engine: Engine[Unit]) -> None:
                 unit.keep_snapshot(tenant, of_tenant[entitled.winner].message.model_dump_json())
             projected.extend(entitled.projected)
             for received, became in zip(of_tenant, entitled.projected, strict=True):
-                if became is Projected.CONFLICT:
+                if became is Standing.CONFLICT:
                     detail = f"{tenant} has version {received.message.entitlement_version} with another body"
                     tx.dead_letter(received.record, codes.ENTITLEMENT_CONFLICT, detail)
         tx.after_commit(lambda: _count_projections(projected))
@@ -202,6 +203,6 @@ def _outcome(settlement: Settlement) -> str:
     return "overflow" if settlement.code is codes.AMOUNT_OVERFLOW else "conflict"
 
 
-def _count_projections(projected: Iterable[Projected]) -> None:
+def _count_projections(projected: Iterable[Standing]) -> None:
     for outcome, count in Counter(projected).items():
         metrics.projections.inc(count, outcome=outcome)

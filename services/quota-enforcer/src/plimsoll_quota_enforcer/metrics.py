@@ -2,7 +2,7 @@
 
 from plimsoll_contracts.codes import CODES
 from plimsoll_contracts.enforcement import Gate, SettleOutcome, Verb
-from plimsoll_quota_enforcer.domain.entitle import Projected
+from plimsoll_contracts.versions import Standing
 from plimsoll_quota_enforcer.domain.state import Edge, Passage
 from plimsoll_runtime import metrics
 
@@ -34,7 +34,7 @@ settles = metrics.counter(
 projections = metrics.counter(
     "quota_entitlement_snapshots_total",
     "Entitlement snapshots by what became of them; a conflict was kept out.",
-    labels={"outcome": tuple(Projected)},
+    labels={"outcome": tuple(Standing)},
 )
 crossings = metrics.counter(
     "quota_over_limit_edges_total", "Limits crossed, and come back under.", labels={"edge": tuple(Edge)}

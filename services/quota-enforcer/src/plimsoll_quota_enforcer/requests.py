@@ -1,6 +1,5 @@
 """How does a record become a request: its reply address, its body, and what is wrong with either."""
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -176,8 +175,6 @@ def _shown(key: bytes | None) -> str:
 
 def entitlement_of(snapshot: EntitlementSnapshot) -> Entitlement:
     """Read a snapshot as what the enforcer projects of it: its own dimensions, its one feature, the verdicts."""
-    content = snapshot.model_dump(mode="json")
-    content["quota_blocked"] = sorted(content["quota_blocked"])
     return Entitlement(
         snapshot.entitlement_version,
         snapshot.plan,
@@ -189,5 +186,5 @@ def entitlement_of(snapshot: EntitlementSnapshot) -> Entitlement:
         snapshot.features.get("deployments", True),
         frozenset(Dimension(name) for name in snapshot.quota_blocked if name in _OURS),
         snapshot.ended,
-        fingerprint=blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).digest(),
+        fingerprint=blake2b(snapshot.model_dump_json().encode(), digest_size=16).digest(),
     )

@@ -3,21 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
 
+from plimsoll_contracts.versions import Standing, standing
 from plimsoll_quota_enforcer.domain.book import Book
 from plimsoll_quota_enforcer.domain.model import TENANT, Entitlement
 from plimsoll_quota_enforcer.domain.state import Outcome, Policy, TenantState
-
-
-class Projected(StrEnum):
-    """What became of one snapshot."""
-
-    APPLIED = "applied"
-    STALE = "stale"
-    REPEATED = "repeated"
-    CONFLICT = "conflict"
-    """An equal version with another content: kept out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +15,7 @@ class Entitled:
     """What became of each snapshot, and the state that follows."""
 
     outcome: Outcome
-    projected: tuple[Projected, ...]
+    projected: tuple[Standing, ...]
     winner: int | None
     """Which of the snapshots the state now has; None where it kept what it had."""
 
@@ -33,17 +23,13 @@ class Entitled:
 def entitle(state: TenantState, snapshots: Sequence[Entitlement], now: datetime, policy: Policy) -> Entitled:
     """Project the snapshots of one tenant; a lowered limit may be crossed by it, which is told."""
     present, winner = state.entitlement, None
-    projected: list[Projected] = []
+    projected: list[Standing] = []
     for index, snapshot in enumerate(snapshots):
-        if present is None or snapshot.version > present.version:
+        known = (present.version, present.fingerprint) if present is not None else None
+        stands = standing(known, (snapshot.version, snapshot.fingerprint))
+        if stands is Standing.APPLIED:
             present, winner = snapshot, index
-            projected.append(Projected.APPLIED)
-        elif snapshot.version < present.version:
-            projected.append(Projected.STALE)
-        elif snapshot.fingerprint == present.fingerprint:
-            projected.append(Projected.REPEATED)
-        else:
-            projected.append(Projected.CONFLICT)
+        projected.append(stands)
     if winner is None or present is None:
         return Entitled(Outcome(state), tuple(projected), None)
     book = Book(replace(state, entitlement=replace(present, at=now)), now, policy)
