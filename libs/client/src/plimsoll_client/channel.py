@@ -70,11 +70,12 @@ class Channel:
     start_timeout: float
     kafka: Mapping[str, Any]
     counters: Counters
-    reply_partition: int = -1
     _producer: AIOKafkaProducer | None = None
     _consumer: AIOKafkaConsumer | None = None
     _pump: asyncio.Task[None] | None = None
     _stopped: bool = False
+    _address: tuple[tuple[str, bytes], ...] = ()
+    """The headers that every request has: where its reply goes."""
     _token: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     _pending: dict[bytes, "asyncio.Future[bytes | Failure]"] = field(default_factory=dict)
@@ -99,9 +100,14 @@ class Channel:
                 for topic in (QUOTA_REQUESTS.name, self.reply_topic):
                     doing = f"find the topic {topic} (topics are never created by use)"
                     partitions = await self._producer.partitions_for(topic)
-                self.reply_partition = zlib.crc32(self.instance.encode()) % len(partitions)
-                doing = f"find the end of {self.reply_topic}/{self.reply_partition}"
-                pinned = TopicPartition(self.reply_topic, self.reply_partition)
+                number = zlib.crc32(self.instance.encode()) % len(partitions)
+                doing = f"find the end of {self.reply_topic}/{number}"
+                pinned = TopicPartition(self.reply_topic, number)
+                self._address = (
+                    ("content-type", b"application/json"),
+                    ("reply_to", self.reply_topic.encode()),
+                    ("reply_partition", str(number).encode()),
+                )
                 self._consumer.assign([pinned])
                 await self._consumer.seek_to_end(pinned)
                 await self._consumer.position(pinned)
@@ -179,12 +185,7 @@ class Channel:
     ) -> "asyncio.Future[object]":
         if self._producer is None:
             raise RuntimeError("the client is not started: use it as `async with EnforcementClient(...) as client`")
-        headers = [
-            ("reply_to", self.reply_topic.encode()),
-            ("reply_partition", str(self.reply_partition).encode()),
-            ("correlation_id", correlation),
-            ("content-type", b"application/json"),
-        ]
+        headers = [*self._address, ("correlation_id", correlation)]
         if deadline_ms is not None:
             headers.append(("deadline", str(deadline_ms).encode()))
         delivery: asyncio.Future[object] = await self._producer.send(

@@ -248,6 +248,8 @@ class EnforcementClient:
 
 def name_request(body: dict[str, Any]) -> dict[str, Any]:
     """Give a request its id and the moment it was first asked, unless it has them."""
+    if "request_id" in body and "issued_at" in body:
+        return body
     return {"request_id": str(uuid.uuid4()), "issued_at": datetime.now(UTC), **body}
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from plimsoll_client.cli import __main__ as cli
 from plimsoll_contracts import export
 from plimsoll_devkit.stack import compose
 from plimsoll_devkit.stack.context import ROOT
@@ -36,6 +37,7 @@ def pages() -> Mapping[Path, str]:
         _import_all(package)
     return {
         ROOT / "compose.yaml": compose.render(),
+        _CONTRACTS / "cli.md": cli.reference(),
         _CONTRACTS / "metrics.md": metrics.reference(metrics.catalogue()),
     }
 

@@ -1,6 +1,7 @@
 """Where does ``plimsoll`` start: options for every command, errors in one form, exit codes."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -9,10 +10,11 @@ from typing import Annotated
 try:
     from cyclopts import App, CycloptsError, Parameter
 
-    from plimsoll_client.cli.commands import context, dlq, quota
+    from plimsoll_client.cli.commands import context, quota
+    from plimsoll_client.cli.dead_letters import dlq
     from plimsoll_client.cli.failures import EXIT_HELP, CommandFailed, Exit
     from plimsoll_client.cli.figures import clean
-    from plimsoll_client.cli.session import Output, Session
+    from plimsoll_client.cli.session import PLAIN_FLAGS, Output, Session
 except ModuleNotFoundError as missing:  # pragma: no cover  needs an installation without the extra
     sys.exit(f"plimsoll needs {missing.name}: install plimsoll-client[cli]")
 
@@ -21,7 +23,7 @@ app = App(
     help="Set limits, see usage, and find out why something was refused.",
     help_epilogue=EXIT_HELP,
     version=lambda: f"plimsoll {version('plimsoll-client')}",
-    default_parameter=Parameter(negative=""),
+    default_parameter=PLAIN_FLAGS,
 )
 app.command(quota)
 app.command(dlq)
@@ -66,6 +68,15 @@ def run(arguments: Sequence[str]) -> int:
     if failure.hint:
         session.say(f"  try: {failure.hint}")
     return int(failure.code)
+
+
+def reference() -> str:
+    """Render every command as the Markdown of ``docs/reference/cli.md``."""
+    # cyclopts writes how the present program was started into each usage: `python -m ...` leaves its tail there.
+    commands = re.sub(
+        r"^(plimsoll\b.*?) -m \S+", r"\1", app.generate_docs(output_format="markdown"), flags=re.MULTILINE
+    )
+    return f"{commands.rstrip()}\n\n## Exit codes\n\n{EXIT_HELP}\n"
 
 
 def main() -> None:

@@ -1,11 +1,10 @@
-"""Which commands are there, and what does each do: ``quota`` and ``dlq``."""
+"""What do ``plimsoll quota`` and ``plimsoll context`` do?"""
 
 import getpass
 import os
 from collections.abc import Iterator, Mapping
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 from pydantic import ValidationError
 from rich.text import Text
 
@@ -21,7 +20,7 @@ from plimsoll_client.cli.arguments import (
 from plimsoll_client.cli.context import read_context
 from plimsoll_client.cli.failures import CommandFailed, Exit, exit_for
 from plimsoll_client.cli.figures import amount, clean
-from plimsoll_client.cli.session import Session
+from plimsoll_client.cli.session import PLAIN_FLAGS, In, Session
 from plimsoll_contracts.api import CheckBody, LimitsPatch, ScopeStatus
 from plimsoll_contracts.codes import CODES
 from plimsoll_contracts.dimensions import Dimension, unit_of
@@ -29,11 +28,8 @@ from plimsoll_contracts.enforcement import Footprint, Mode, explain
 from plimsoll_contracts.fields import UNLIMITED, LimitValue
 from plimsoll_contracts.scopes import Scope
 
-In = Annotated[Session, Parameter(parse=False)]
-
-quota = App(name="quota", help="Limits and usage.")
+quota = App(name="quota", help="Limits and usage.", default_parameter=PLAIN_FLAGS)
 context = App(name="context", help="Where the services are that this command speaks to.")
-dlq = App(name="dlq", help="Records that were set aside because nobody could handle them (dead letters).")
 
 _NO_REASON = "no reason given"
 _REFUSED = (402, 403)
@@ -285,52 +281,4 @@ def show_context(name: str | None = None, *, session: In) -> Exit:  # noqa: D417
     told = known if name is None else {name: known[name]}
     lines = [clean(known[name])] if name is not None else [f"{clean(n):<11} {clean(known[n])}" for n in known]
     session.show(told, lambda: Text("\n".join(lines)), [{"name": n, "address": told[n]} for n in told])
-    return Exit.OK
-
-
-@dlq.command(name="list")
-def list_letters(*, all: bool = False, session: In) -> Exit:  # noqa: A002  the option's name
-    """List records that were set aside and wait for somebody.
-
-    Args:
-        all: Those that were replayed too.
-        session: This run of the command.
-    """
-    found = list(session.api.dead_letters(replayed=all))
-    rows = (letter.model_dump(mode="json", exclude={"value_base64"}) for letter in found)
-    session.show({"dead_letters": found}, lambda: render.dead_letters(found, session.now), rows)
-    if not found:
-        session.say("no dead letters wait")
-    return Exit.OK
-
-
-@dlq.command
-def show(letter: int, /, *, session: In) -> Exit:
-    """Show one record that was set aside, with its value.
-
-    Args:
-        letter: Its id.
-        session: This run of the command.
-    """
-    found = session.api.dead_letter(letter)
-    session.show(found, lambda: render.dead_letter(found, session.now), [found.model_dump(mode="json")])
-    return Exit.OK
-
-
-@dlq.command
-def replay(*letters: int, dry_run: bool = False, session: In) -> Exit:
-    """Publish records to their topics again, byte for byte; repeats are recognised, so this is safe.
-
-    Args:
-        letters: Their ids.
-        dry_run: Only say what would be published.
-        session: This run of the command.
-    """
-    if not letters:
-        raise CommandFailed(Exit.USAGE, "nothing to replay", "name ids; `plimsoll dlq list` shows them")
-    done = [session.api.replay(letter, dry_run=dry_run) for letter in letters]
-    word = "would replay" if dry_run else "replayed"
-    lines = [f"{word} {each.id} to {clean(each.topic)} ({each.size} bytes)" for each in done]
-    rows = (each.model_dump(mode="json", exclude={"value_base64"}) for each in done)
-    session.show({"replayed": done, "dry_run": dry_run}, lambda: Text("\n".join(lines)), rows)
     return Exit.OK

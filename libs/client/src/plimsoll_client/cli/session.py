@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
+from cyclopts import Parameter
 from pydantic import BaseModel
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -87,6 +88,13 @@ class Session:
     def say(self, text: str, style: str = "") -> None:
         """Write a remark to stderr."""
         _print(text, stderr=True, style=style)
+
+
+In = Annotated[Session, Parameter(parse=False)]
+"""How a command takes its session: not from the command line."""
+
+PLAIN_FLAGS = Parameter(negative="")
+"""A flag has no ``--no-`` twin."""
 
 
 def _plain(data: object) -> Any:
