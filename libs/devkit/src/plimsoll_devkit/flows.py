@@ -10,11 +10,44 @@ from datetime import UTC, datetime
 
 from plimsoll_client import Allowed, Denied, EnforcementClient, Outcome, Unknown
 from plimsoll_client.client import CallFields
+from plimsoll_contracts.topics import USAGE_DELTAS
+from plimsoll_devkit.wire import Wire
 
 TRY_SECONDS = 3.0
+REVISIONS = 4
 PATIENCE_SECONDS = 90.0
 
 Call = Callable[[CallFields], Awaitable[Outcome]]
+
+
+@dataclass
+class Facts:
+    """Usage deltas of many deployments in any order, with duplicates; the highest revision is what must count."""
+
+    wire: Wire
+    tenants: Sequence[str]
+    seed: int = 0
+    expected: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """Revision and millicores of each deployment at the end, by tenant and name."""
+
+    async def run(self, deployments: int, *, pause: float = 0.0) -> None:
+        """Tell them all, acknowledged by the broker."""
+        chance = random.Random(self.seed)
+        told = []
+        for number in range(deployments):
+            tenant, name = chance.choice(self.tenants), f"f{number}"
+            self.expected[tenant, name] = (REVISIONS, 10 * REVISIONS)
+            told += [(tenant, name, revision) for revision in range(1, REVISIONS + 1)]
+        told += chance.sample(told, len(told) // 5)
+        chance.shuffle(told)
+        deliveries = []
+        for tenant, name, revision in told:
+            place = {"tenant": tenant, "environment": "prod", "stack": "blog", "deployment": name}
+            body = {**place, "revision": revision, "after": {"cpu": 10 * revision}}
+            deliveries.append(await self.wire.tell_soon(USAGE_DELTAS, body))
+            if pause:
+                await asyncio.sleep(pause)
+        await asyncio.gather(*deliveries)
 
 
 @dataclass
@@ -30,6 +63,8 @@ class Flows:
     """Requests that were told two things."""
     unknown: int = 0
     """Tries that ended without a verdict."""
+    slowest: float = 0.0
+    """The longest that one try took, in seconds."""
     _calls: list[tuple[str, CallFields, Call]] = field(default_factory=list)
 
     async def run(self, flows: int, *, at_once: int = 60, pause: float = 0.0) -> None:
@@ -107,11 +142,17 @@ class Flows:
 
     async def _settle(self, tenant: str, named: CallFields, call: Call) -> Outcome:
         until = time.monotonic() + PATIENCE_SECONDS
-        while isinstance(outcome := await call(named), Unknown):
+        while isinstance(outcome := await self._try(named, call), Unknown):
             self.unknown += 1
             if time.monotonic() > until:
                 raise AssertionError(f"no verdict within {PATIENCE_SECONDS:g} s: {outcome}")
         self._note(tenant, named["request_id"], outcome)
+        return outcome
+
+    async def _try(self, named: CallFields, call: Call) -> Outcome:
+        began = time.monotonic()
+        outcome = await call(named)
+        self.slowest = max(self.slowest, time.monotonic() - began)
         return outcome
 
     def _note(self, tenant: str, request_id: str, outcome: Allowed | Denied) -> None:

@@ -14,6 +14,7 @@ import httpx
 from plimsoll_client import EnforcementClient
 from plimsoll_devkit import audit
 from plimsoll_devkit.enforcer import Enforcer, series
+from plimsoll_devkit.flows import Facts, Flows
 from plimsoll_devkit.stack.private import PrivateStack
 from plimsoll_devkit.wire import Wire
 
@@ -106,6 +107,59 @@ async def eventually(check: Callable[[], Awaitable[object]], *, seconds: float =
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {seconds:g} s")
         await asyncio.sleep(0.05)
+
+
+async def undisturbed(quota: Platform, flows: Flows) -> None:
+    """Fail unless everything is as if nothing had been broken: promise 9.2 of DESIGN.
+
+    Each request has one decision, which is what its caller was told; deciding the stored requests again from nothing
+    comes to the same answers, charges and holds; and asking all of them once more changes nothing.
+    """
+    tenants = list(flows.tenants)
+    stored = await quota.database.fetch(
+        "SELECT tenant, request_id, allowed, code FROM decisions WHERE tenant = ANY($1)", tenants
+    )
+    told = {(row["tenant"], row["request_id"]): "allowed" if row["allowed"] else row["code"] for row in stored}
+    _same("one decision for each request", len(told), len(stored))
+    _same("what is stored is what was told", told, flows.verdicts)
+    async with quota.database.acquire() as connection:
+        _same("an undisturbed run comes to the same", await audit.replay(connection, tenants), [])
+    before = await _state(quota, tenants)
+    await flows.repeat()
+    _same("no request was told two things", flows.contradictions, [])
+    _same("repeats change nothing", await _state(quota, tenants), before)
+    await quota.audit()
+
+
+async def settled(quota: Platform, facts: Facts) -> None:
+    """Fail unless every fact counts, once, at its highest revision."""
+    sql = "SELECT tenant, deployment, revision, cpu_reserved FROM charges WHERE tenant = ANY($1)"
+
+    async def all_settled() -> bool:
+        rows = await quota.database.fetch(sql, list(facts.tenants))
+        return {(row[0], row[1]): (row[2], row[3]) for row in rows} == facts.expected
+
+    await eventually(all_settled, seconds=30, what="every fact at its highest revision")
+    await quota.audit()
+
+
+def _same(what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise AssertionError(f"{what}: found {str(found)[:2000]}, expected {str(expected)[:2000]}")
+
+
+async def _state(quota: Platform, tenants: list[str]) -> list[list[tuple[object, ...]]]:
+    tables = {"charges": "deployment", "holds": "request_id", "usage": "environment, stack", "decisions": "request_id"}
+    return [
+        [
+            tuple(row)
+            for row in await quota.database.fetch(
+                f"SELECT * FROM {table} WHERE tenant = ANY($1) ORDER BY tenant, {order}",  # noqa: S608 - our own names
+                tenants,
+            )
+        ]
+        for table, order in tables.items()
+    ]
 
 
 @asynccontextmanager
