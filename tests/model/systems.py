@@ -20,7 +20,7 @@ from plimsoll_quota_enforcer.domain.entitle import entitle
 from plimsoll_quota_enforcer.domain.model import BUILT_IN, TENANT, Ask, Fact, Limit
 from plimsoll_quota_enforcer.domain.relimit import LimitRefused, relimit
 from plimsoll_quota_enforcer.domain.state import Outcome, Settlement
-from plimsoll_quota_enforcer.requests import Decoder, entitlement_of
+from plimsoll_quota_enforcer.requests import Asked, Decoder, entitlement_of
 from plimsoll_quota_enforcer.storage.cache import StateCache
 from plimsoll_quota_enforcer.storage.limits import Patch, Wanted, change_defaults, change_limits
 from plimsoll_quota_enforcer.storage.queries import QUERIES
@@ -77,7 +77,7 @@ def decoded(body: Body) -> tuple[Ask, str]:
     headers = (("reply_to", b"quota.replies.model"),)
     record = Record("quota.requests", 0, 0, body["tenant"].encode(), json.dumps(body).encode(), headers)
     asked = Decoder(BUILT_IN).request(record)
-    assert asked.ask is not None, asked.refusal
+    assert isinstance(asked, Asked), asked
     return asked.ask, asked.body
 
 

@@ -20,6 +20,7 @@ from plimsoll_contracts.scopes import Scope
 from plimsoll_quota_enforcer.domain import state as domain
 from plimsoll_quota_enforcer.domain.model import Ask, Hold, Place, StoredDecision
 from plimsoll_quota_enforcer.domain.state import Crossing, Decision, Edge, Passage
+from plimsoll_streams.records import Headers
 
 SOURCE = "plimsoll/quota-enforcer"
 
@@ -104,9 +105,14 @@ def over_limit(tenant: str, crossing: Crossing) -> OverLimit:
 OVER_LIMIT_TYPES = {Edge.STARTED: "quota.over_limit_started.v1", Edge.ENDED: "quota.over_limit_ended.v1"}
 
 
-def envelope(event_type: str, event_id: str, at: datetime, traceparent: str | None = None) -> Envelope:
+def envelope(event_type: str, event_id: str, at: datetime) -> Envelope:
     """Wrap an event of ours; the same cause always gives the same id, so that a reader can drop repeats."""
-    return Envelope(event_id, event_type, SOURCE, at, traceparent)
+    return Envelope(event_id, event_type, SOURCE, at)
+
+
+def wrapping(event_type: str, at: datetime) -> Headers:
+    """Return the headers that all events of one type share at one instant: an envelope's, without its id."""
+    return tuple((name, value) for name, value in envelope(event_type, "-", at).headers() if name != "ce_id")
 
 
 def _repeated(decision: Decision, now: datetime) -> EnforcementReply:

@@ -16,14 +16,16 @@ from plimsoll_quota_enforcer.domain.decide import decide, settle_facts
 from plimsoll_quota_enforcer.domain.entitle import entitle
 from plimsoll_quota_enforcer.domain.model import Fact
 from plimsoll_quota_enforcer.domain.state import Decision, Settlement
-from plimsoll_quota_enforcer.requests import Address, Asked, Decoder, entitlement_of
+from plimsoll_quota_enforcer.requests import Address, Asked, Decoder, Refused, entitlement_of
 from plimsoll_quota_enforcer.storage.unit import Unit
 from plimsoll_streams.dispatch import Decode, Transaction, decode_by_type
 from plimsoll_streams.engine import Engine
 from plimsoll_streams.failures import Invalid
-from plimsoll_streams.records import OutboxMessage, Received, Record, Reply
+from plimsoll_streams.records import Headers, OutboxMessage, Received, Record, Reply
 
 M = TypeVar("M")
+
+_JSON: Headers = (("content-type", b"application/json"),)
 
 
 def register(engine: Engine[Unit], decoder: Decoder, *, instance: str) -> None:
@@ -35,19 +37,18 @@ def register(engine: Engine[Unit], decoder: Decoder, *, instance: str) -> None:
 
 def _register_requests(engine: Engine[Unit], decoder: Decoder, instance: str) -> None:
     @engine.subscriber(QUOTA_REQUESTS, decode=decoder.request, guard=attrgetter("tenant"), first=True)
-    async def on_requests(unit: Unit, batch: Sequence[Received[Asked]], tx: Transaction) -> None:
+    async def on_requests(unit: Unit, batch: Sequence[Received[Asked | Refused]], tx: Transaction) -> None:
         """Decide a batch of requests, and answer each caller after the commit."""
-        asked = list(_answerable(engine, batch, tx))
-        asks = {tenant: [each.ask for each in of_tenant if each.ask] for tenant, of_tenant in _by_tenant(asked).items()}
-        await unit.recall_for_asks([ask for of_tenant in asks.values() for ask in of_tenant])
+        by_tenant = _group(_answerable(engine, batch, tx), lambda asked: asked.ask.tenant)
+        await unit.recall_for_asks([asked.ask for of_tenant in by_tenant.values() for asked in of_tenant])
+        wrapping = answers.wrapping("quota.decision.v1", unit.now)
         decisions: list[Decision] = []
-        for tenant, of_tenant in asks.items():
-            outcome = decide(unit.state(tenant), of_tenant, unit.now, unit.policy)
+        for tenant, of_tenant in by_tenant.items():
+            outcome = decide(unit.state(tenant), [asked.ask for asked in of_tenant], unit.now, unit.policy)
             unit.absorb(outcome)
             decisions.extend(outcome.decisions)
-        in_order = [each for of_tenant in _by_tenant(asked).values() for each in of_tenant]
-        for each, decision in zip(in_order, decisions, strict=True):
-            _tell(unit, tx, each, decision)
+            for asked, decision in zip(of_tenant, outcome.decisions, strict=True):
+                _tell(unit, tx, asked, decision, wrapping)
         fail_opens = Counter(str(gate) for decision in decisions for gate in answers.failed_open(decision))
         if fail_opens:
             unit.count_fail_opens(instance, fail_opens)
@@ -104,47 +105,39 @@ def _keyed(topic: Topic) -> Decode:
     return decode
 
 
-def _answerable(engine: Engine[Unit], batch: Iterable[Received[Asked]], tx: Transaction) -> Iterable[Asked]:
+def _answerable(engine: Engine[Unit], batch: Iterable[Received[Asked | Refused]], tx: Transaction) -> Iterable[Asked]:
     """Set aside what nobody can be told about, tell who asked wrongly, and pass on the rest."""
     invalid: list[Code] = []
     for received in batch:
-        asked = received.message
-        unusable = engine.check_reply_to(asked.address.topic, asked.address.partition)
+        message, address = received.message, received.message.address
+        unusable = engine.check_reply_to(address.topic, address.partition)
         if unusable is not None:
-            tx.dead_letter(received.record, unusable, f"reply_to {asked.address.topic!r} {asked.address.partition}")
-        elif asked.refusal is not None:
-            code, detail = asked.refusal
-            invalid.append(code)
-            _send(tx, asked.address, received.record.key, answers.refusal(code, detail).model_dump_json())
+            tx.dead_letter(received.record, unusable, f"reply_to {address.topic!r} {address.partition}")
+        elif isinstance(message, Refused):
+            invalid.append(message.code)
+            told = answers.refusal(message.code, message.detail)
+            _send(tx, address, received.record.key, told.model_dump_json())
         else:
-            yield asked
+            yield message
     if invalid:
         tx.after_commit(lambda: _count_invalid(invalid))
 
 
-def _tell(unit: Unit, tx: Transaction, asked: Asked, decision: Decision) -> None:
+def _tell(unit: Unit, tx: Transaction, asked: Asked, decision: Decision, wrapping: Headers) -> None:
     """Answer the caller, and where the decision is new, store it and publish it."""
     body = answers.reply(decision, unit.now).model_dump_json(exclude_defaults=True)
     key = decision.ask.tenant.encode()
     _send(tx, asked.address, key, body)
     if decision.stored:
         unit.keep(decision, asked.body, body)
-        envelope = answers.envelope(
-            "quota.decision.v1", f"{decision.ask.tenant}:{decision.ask.request_id}", unit.now, asked.traceparent
-        )
-        event = answers.event(decision, body).encode()
-        tx.emit(OutboxMessage(QUOTA_DECISIONS.name, key, event, tuple(envelope.headers())))
+        name = f"{decision.ask.tenant}:{decision.ask.request_id}"
+        headers = (*wrapping, ("ce_id", name.encode()), *asked.trace)
+        tx.emit(OutboxMessage(QUOTA_DECISIONS.name, key, answers.event(decision, body).encode(), headers))
 
 
 def _send(tx: Transaction, address: Address, key: bytes | None, body: str) -> None:
-    headers = ((("correlation_id", address.correlation_id),) if address.correlation_id is not None else ()) + (
-        ("content-type", b"application/json"),
-    )
+    headers = _JSON if address.correlation_id is None else (("correlation_id", address.correlation_id), *_JSON)
     tx.reply(Reply(address.topic, address.partition, key, body.encode(), headers))
-
-
-def _by_tenant(asked: Iterable[Asked]) -> Mapping[str, list[Asked]]:
-    return _group(asked, lambda each: each.tenant)
 
 
 def _group(items: Iterable[M], key: Callable[[M], str]) -> Mapping[str, list[M]]:

@@ -26,7 +26,7 @@ from plimsoll_contracts.usage import FootprintFact, UsageDelta
 from plimsoll_quota_enforcer.domain.model import Ask, Content, Entitlement, Fact, Multipliers, Place
 from plimsoll_quota_enforcer.domain.model import Footprint as Raw
 from plimsoll_streams.failures import Invalid
-from plimsoll_streams.records import Record
+from plimsoll_streams.records import Headers, Record
 
 _OURS = frozenset(Dimension)
 _MAX_PARTITION = 2**31 - 1
@@ -43,19 +43,30 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One record of ``quota.requests``: a request, or the refusal that its caller is told."""
+    """One request, and where its answer goes."""
 
     address: Address
-    ask: Ask | None = None
-    body: str = ""
+    ask: Ask
+    body: str
     """The request in canonical form, as it is stored."""
-    refusal: tuple[Code, str] | None = None
-    traceparent: str | None = None
+    trace: Headers = ()
+    """The caller's ``traceparent``, which events about the decision carry on."""
 
     @property
     def tenant(self) -> str:
-        """The tenant whose guard is needed; empty where there is nothing to decide."""
-        return self.ask.tenant if self.ask is not None else ""
+        """The tenant whose guard is needed."""
+        return self.ask.tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record that is no request, and what its sender is told."""
+
+    address: Address
+    code: Code
+    detail: str
+    tenant: str = ""
+    """Empty: there is nothing to guard."""
 
 
 class Decoder:
@@ -65,7 +76,7 @@ class Decoder:
         """Resolve multipliers once, where a request comes in (DESIGN 5.4)."""
         self._multipliers = multipliers
 
-    def request(self, record: Record) -> Asked:
+    def request(self, record: Record) -> Asked | Refused:
         """Read a record of ``quota.requests``.
 
         Raises:
@@ -76,15 +87,14 @@ class Decoder:
         try:
             deadline, traceparent = _deadline(record), text_header(record.headers, "traceparent")
             request = parse_request(record.value)
-        except EnvelopeError as error:
-            return Asked(address, refusal=(error.code, error.detail))
-        except RequestInvalid as error:
-            return Asked(address, refusal=(error.code, error.detail))
+        except (EnvelopeError, RequestInvalid) as error:
+            return Refused(address, error.code, error.detail)
         if record.key != request.tenant.encode():
             detail = f"the key is {_shown(record.key)}, the body's tenant is {request.tenant}"
-            return Asked(address, refusal=(codes.KEY_MISMATCH, detail))
+            return Refused(address, codes.KEY_MISMATCH, detail)
         body = request.model_dump_json(exclude_defaults=True)
-        return Asked(address, self._ask(request, body, deadline), body, traceparent=traceparent)
+        trace = (("traceparent", traceparent.encode()),) if traceparent is not None else ()
+        return Asked(address, self._ask(request, body, deadline), body, trace)
 
     def fact(self, delta: UsageDelta) -> Fact:
         """Read a usage delta as the settle that it is."""
