@@ -4,9 +4,10 @@ import asyncio
 from pathlib import Path
 
 from plimsoll_devkit.stack.private import PrivateStack
-from plimsoll_devkit.workbench import Bench, Member, open_bench
+from plimsoll_devkit.workbench import Bench, Member, eventually, open_bench
 
 KEYS = [f"k{number}" for number in range(20)]
+BOTH_CLAIMED = "SELECT count(DISTINCT owner) = 2 FROM consumer_offsets"
 LINES_MAX = 150
 """aiokafka alone writes 1,300 to 1,600 lines in such an outage."""
 
@@ -21,19 +22,17 @@ async def load(bench: Bench, stop: asyncio.Event) -> int:
     return sent
 
 
-async def aside(work: "asyncio.Future[None]") -> None:
-    await work
-
-
 async def test_outages_are_waited_out(tmp_path: Path) -> None:
     with PrivateStack(("kafka", "postgres")) as stack:
         async with open_bench(stack.kafka_bootstrap, stack.database.owner_dsn) as bench:
-            members = [Member(bench, instance, tmp_path) for instance in (0, 1)]
+            out = await bench.make_topic(f"{bench.name}.out")
+            members = [Member(bench, instance, tmp_path, out=out) for instance in (0, 1)]
             for member in members:
                 await member.start()
             stop = asyncio.Event()
             loading = asyncio.create_task(load(bench, stop))
             bench.cleanup.callback(loading.cancel)
+            await eventually(lambda: bench.database.fetchval(BOTH_CLAIMED))
             await bench_has_applied(bench, 100)
             pids = [member.pid for member in members]
             for part, end in (("postgres", stack.kill), ("kafka", stack.kill), ("postgres", stack.stop)):
@@ -50,6 +49,7 @@ async def test_outages_are_waited_out(tmp_path: Path) -> None:
                 (sent // len(KEYS), sent // len(KEYS))
             }
             assert {disorder for _, _, disorder in (await bench.rows()).values()} == {0}
+            assert await bench.published(out) == dict.fromkeys(KEYS, sent // len(KEYS))
             assert all(member.is_running for member in members)
             assert [member.pid for member in members] == pids
             for member in members:

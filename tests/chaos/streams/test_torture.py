@@ -5,16 +5,14 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from plimsoll_devkit import faults, sums
+from plimsoll_devkit import faults
 from plimsoll_devkit.stack.database import Database
 from plimsoll_devkit.workbench import TYPE, Bench, Member, eventually, open_bench
-from plimsoll_streams import kafka
 
 INCREMENTS = 50_000
 KEYS = 200
@@ -96,8 +94,7 @@ async def freeze_and_thaw(member: Member, instance: int, admin: asyncpg.Connecti
 
 
 async def test_sums_stay_exact_whatever_is_killed_or_frozen(bench: Bench, tmp_path: Path) -> None:
-    out = f"{bench.name}.out"
-    assert not await kafka.create_topics(bench.bootstrap, [replace(sums.topics(bench.name)[0], name=out)])
+    out = await bench.make_topic(f"{bench.name}.out")
     members = [Member(bench, instance, tmp_path, out=out) for instance in (0, 1)]
     await members[0].start()
     await members[1].start(crash_at=CRASH_POINTS[0])
@@ -137,26 +134,11 @@ async def test_sums_stay_exact_whatever_is_killed_or_frozen(bench: Bench, tmp_pa
         assert f"crash point {point.partition(':')[0]}" in written
     assert fenced, "the freeze fenced nothing"
     assert await bench.rows() == {key: (load.seqs[key], load.sent[key], 0) for key in load.sent}
-    await everything_was_published(bench, out, load.seqs)
-
-
-async def everything_was_published(bench: Bench, out: str, seqs: Counter[str]) -> None:
-    """Each key's last state is out, and whoever drops a lower seq has seen them in order."""
-
-    async def drained() -> object:
-        return await bench.database.fetchval("SELECT count(*) = 0 FROM outbox")
-
-    await eventually(drained)
-    seen: dict[str, int] = {}
-    for record in await bench.read_all(out):
-        body = json.loads(record.value)
-        seen[body["key"]] = max(seen.get(body["key"], 0), body["seq"])
-    assert seen == dict(seqs)
+    assert await bench.published(out) == dict(load.seqs)
 
 
 async def test_a_crash_between_commit_and_reply_costs_only_the_reply(bench: Bench, tmp_path: Path) -> None:
-    replies = f"quota.replies.{bench.name}"
-    assert not await kafka.create_topics(bench.bootstrap, [replace(sums.topics(bench.name)[0], name=replies)])
+    replies = await bench.make_topic(f"quota.replies.{bench.name}")
     member = Member(bench, 0, tmp_path)
     await member.start(crash_at="after_commit")
     headers = [("reply_to", replies.encode())]
@@ -173,3 +155,17 @@ async def test_a_crash_between_commit_and_reply_costs_only_the_reply(bench: Benc
     (answer,) = await bench.read(replies, 1, seconds=20)
     assert json.loads(answer.value) == {"key": "a", "total": 1}
     assert (await bench.rows())["a"][0] == 1
+
+
+async def test_a_loop_that_fails_ends_its_process(bench: Bench, tmp_path: Path) -> None:
+    """Half an engine would look alive to everybody but its callers."""
+    member = Member(bench, 0, tmp_path)
+    await member.start()
+    await bench.add("a", 1)
+    await bench.sums_to(1)
+    await bench.database.execute("DROP TABLE dead_letters, consumer_offsets")
+
+    await bench.add("a", 1)
+
+    assert await member.ended(30) != 0
+    assert any("engine failed" in line for line in member.lines())

@@ -1,11 +1,8 @@
 """The engine end to end, on a real broker and a real database."""
 
 import json
-from dataclasses import replace
 
-from plimsoll_devkit import sums
 from plimsoll_devkit.workbench import Bench, eventually
-from plimsoll_streams import kafka
 
 
 async def test_what_is_produced_is_applied_once(bench: Bench) -> None:
@@ -32,8 +29,7 @@ async def test_a_restart_goes_on_where_the_database_is(bench: Bench) -> None:
 
 
 async def test_replies_follow_the_commit_and_carry_its_result(bench: Bench) -> None:
-    out = f"quota.replies.{bench.name}"
-    assert not await kafka.create_topics(bench.bootstrap, [replace(sums.topics(bench.name)[0], name=out)])
+    out = await bench.make_topic(f"quota.replies.{bench.name}")
     await bench.start()
 
     await bench.add("a", 3, topic=bench.requests, headers=[("reply_to", out.encode())])
@@ -43,8 +39,7 @@ async def test_replies_follow_the_commit_and_carry_its_result(bench: Bench) -> N
 
 
 async def test_outbox_messages_arrive_in_order_per_key(bench: Bench) -> None:
-    out = f"{bench.name}.out"
-    assert not await kafka.create_topics(bench.bootstrap, [replace(sums.topics(bench.name)[0], name=out)])
+    out = await bench.make_topic(f"{bench.name}.out")
     await bench.start(out=out)
 
     for _ in range(20):

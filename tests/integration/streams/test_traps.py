@@ -6,7 +6,6 @@ import logging
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,9 +26,7 @@ Batch = Sequence[Received[Increment]]
 
 
 async def a_reply_topic(bench: Bench, name: str = "") -> str:
-    topic = f"quota.replies.{bench.name}{name}"
-    assert not await kafka.create_topics(bench.bootstrap, [replace(sums.topics(bench.name)[0], name=topic)])
-    return topic
+    return await bench.make_topic(f"quota.replies.{bench.name}{name}")
 
 
 async def test_failed_batch_is_not_skipped(bench: Bench) -> None:
@@ -278,8 +275,7 @@ async def test_no_log_line_per_record(bench: Bench, caplog: pytest.LogCaptureFix
 
 async def test_outbox_keeps_key_and_headers(bench: Bench) -> None:
     """publish_batch sends everything to one random partition, without the messages' own headers."""
-    topic = f"{bench.name}.out"
-    assert not await kafka.create_topics(bench.bootstrap, [replace(sums.topics(bench.name)[0], name=topic)])
+    topic = await bench.make_topic(f"{bench.name}.out")
     await bench.start(out=topic)
     keys = [f"k{n}" for n in range(12)]
     for key in keys:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,26 @@ class Bench:
                 for records in (await consumer.getmany(timeout_ms=200)).values():
                     found += records
             return found
+
+    async def make_topic(self, name: str) -> str:
+        """Create a topic like the test's own ones."""
+        problems = await kafka.create_topics(self.bootstrap, [replace(sums.topics(self.name)[0], name=name)])
+        if problems:
+            raise RuntimeError("; ".join(problems))
+        return name
+
+    async def published(self, topic: str) -> dict[str, int]:
+        """Wait for an empty outbox; the last state of each key, as a consumer that drops a lower seq sees it."""
+
+        async def drained() -> object:
+            return await self.database.fetchval("SELECT count(*) = 0 FROM outbox")
+
+        await eventually(drained)
+        seen: dict[str, int] = {}
+        for record in await self.read_all(topic):
+            body = json.loads(record.value)
+            seen[body["key"]] = max(seen.get(body["key"], 0), body["seq"])
+        return seen
 
     @asynccontextmanager
     async def _reader(self, topic: str) -> AsyncIterator[AIOKafkaConsumer]:

@@ -100,6 +100,7 @@ class Consumer(Generic[S]):
             try:
                 await self._round()
                 self._backoff.reset()
+                self._observer.going_on()
             except Exception as error:
                 if not is_transient(error):
                     raise

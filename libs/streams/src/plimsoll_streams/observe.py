@@ -18,13 +18,38 @@ REPEAT_SECONDS = 10.0
 log = structlog.get_logger("plimsoll.streams")
 
 
+class Trouble:
+    """Tells of one kind of trouble when it begins, every 10 s while it lasts, and when it is over."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._told = -REPEAT_SECONDS
+        self._held_back = 0
+        self._lasts = False
+
+    def again(self, error: Exception, **more: object) -> None:
+        """It happened (again)."""
+        self._lasts = True
+        now = time.monotonic()
+        if now - self._told < REPEAT_SECONDS:
+            self._held_back += 1
+            return
+        self._told = now
+        log.warning("waiting", who=self._what, error=repr(error), held_back=self._held_back, **more)
+
+    def over(self) -> None:
+        """It works."""
+        if self._lasts:
+            log.info("going on", who=self._what, held_back=self._held_back)
+            self._lasts, self._held_back = False, 0
+
+
 class Reporter:
     """Counts, logs, and remembers whether the database is known to be away."""
 
     def __init__(self, on_commit: Callable[[Mapping[str, float]], None]) -> None:
         self._on_commit = on_commit
-        self._told = -REPEAT_SECONDS
-        self._held_back = 0
+        self._trouble = Trouble("consumer")
         self.database_away = False
 
     def claimed(self, partition: Partition, claim: Claim) -> None:
@@ -47,11 +72,6 @@ class Reporter:
 
     def applied(self, slices: Sequence[Slice], seconds: float) -> None:
         """A transaction is durable and its replies are handed over."""
-        if self.database_away or self._held_back:
-            log.info("going on", held_back=self._held_back)
-        self.database_away = False
-        self._held_back = 0
-        self._told = -REPEAT_SECONDS
         for part in slices:
             metrics.records.inc(len(part.records), topic=metrics.label(part.partition.topic))
         metrics.batches.inc()
@@ -74,12 +94,12 @@ class Reporter:
         cause = _cause(error)
         metrics.retries.inc(cause=cause)
         self.database_away = self.database_away or cause == "database"
-        now = time.monotonic()
-        if now - self._told < REPEAT_SECONDS:
-            self._held_back += 1
-            return
-        self._told = now
-        log.warning("waiting", error=repr(error), cause=cause, seconds=round(wait, 2), held_back=self._held_back)
+        self._trouble.again(error, cause=cause, seconds=round(wait, 2))
+
+    def going_on(self) -> None:
+        """A round went without trouble."""
+        self._trouble.over()
+        self.database_away = False
 
 
 def _cause(error: Exception) -> str:

@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaError
 from plimsoll_streams import metrics
 from plimsoll_streams.crashpoints import crash_at
 from plimsoll_streams.failures import Backoff, is_transient
+from plimsoll_streams.observe import Trouble
 from plimsoll_streams.records import Headers, OutboxMessage
 from plimsoll_streams.transactions import Connection, Transactions
 
@@ -78,6 +79,7 @@ class Relay:
         self._producer: AIOKafkaProducer | None = None
         self._sent: dict[int, asyncio.Future[Any]] = {}
         """By row: what an earlier round sent and did not see acknowledged. It is awaited, never sent again."""
+        self._trouble = Trouble("outbox")
         self._wake = asyncio.Event()
         self._stopping = False
         self._gauged = 0.0
@@ -95,11 +97,12 @@ class Relay:
                 wait = await self.round()
                 await self._gauge()
                 backoff.reset()
+                self._trouble.over()
             except Exception as error:
                 if not is_transient(error):
                     raise
                 wait = backoff.next()
-                log.warning("outbox waits", error=repr(error), seconds=round(wait, 2))
+                self._trouble.again(error, seconds=round(wait, 2))
                 await asyncio.sleep(wait)
                 continue
             if wait:

@@ -91,6 +91,7 @@ class Observer(Protocol):
     def passed_over(self, selection: Selection) -> None: ...  # noqa: D102
     def bug(self, partition: Partition, offset: int, error: Exception, tries: int) -> None: ...  # noqa: D102
     def retrying(self, error: Exception, wait: float) -> None: ...  # noqa: D102
+    def going_on(self) -> None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)

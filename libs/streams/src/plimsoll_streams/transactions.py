@@ -30,15 +30,16 @@ class Transactions:
             Transient: the connection was lost, whatever the driver called it. After a commit was sent that
                 leaves open whether it happened.
         """
-        connection = self._connection or await self._pool.acquire()
-        self._connection = connection
+        if self._connection is None or _is_lost(self._connection):
+            self._connection = await self._pool.acquire()
+        connection = self._connection
         try:
             await connection.execute("BEGIN")
             yield connection
             await connection.execute("COMMIT")
         except BaseException as error:
             self._connection = None
-            lost = connection.is_closed()
+            lost = _is_lost(connection)
             await self._abandon(connection, error)
             if lost and isinstance(error, Exception):
                 raise Transient(f"connection lost: {error!r}") from error
@@ -54,12 +55,19 @@ class Transactions:
     async def _abandon(self, connection: PoolConnectionProxy, error: BaseException) -> None:
         """End the transaction; where asking the server may hang, closing the socket makes it roll back."""
         polite = isinstance(error, Exception) and not isinstance(error, TimeoutError | OSError)
-        if polite and not connection.is_closed():
+        if polite and not _is_lost(connection):
             try:
                 await connection.execute("ROLLBACK", timeout=ROLLBACK_SECONDS)
             except _LOST:
                 polite = False
-        if not polite:
-            connection.terminate()
         with suppress(*_LOST):
+            if not polite:
+                connection.terminate()
             await asyncio.shield(self._pool.release(connection, timeout=ROLLBACK_SECONDS))
+
+
+def _is_lost(connection: PoolConnectionProxy) -> bool:
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True  # the pool has taken a broken connection back by itself

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-import asyncpg
 import structlog
 from aiokafka.errors import KafkaError
 
@@ -133,13 +132,3 @@ def stacks() -> str:
     for task in asyncio.all_tasks():
         task.print_stack(limit=12, file=out)
     return out.getvalue()
-
-
-async def is_reachable(pool: asyncpg.Pool) -> bool:
-    """Say whether the database answers within 2 s."""
-    try:
-        async with asyncio.timeout(2.0):
-            await pool.fetchval("SELECT 1")
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
-        return False
-    return True

@@ -73,6 +73,9 @@ class Watcher:
         """Note."""
         self._world.note(f"{self._process} waits {wait:.2f} s: {error!r}")
 
+    def going_on(self) -> None:
+        """Nothing."""
+
 
 class World:
     """Everything of one seed."""
