@@ -16,7 +16,7 @@ FORBIDDEN = {
     "alter a table": "ALTER TABLE quota.charges ADD COLUMN x int",
     "drop a table": "DROP TABLE quota.charges",
     "drop a partition": "DO $$ BEGIN EXECUTE (SELECT 'DROP TABLE quota.' || c.relname FROM pg_inherits i"
-    " JOIN pg_class c ON c.oid = i.inhrelid LIMIT 1); END $$",
+    " JOIN pg_class c ON c.oid = i.inhrelid AND c.relkind = 'r' LIMIT 1); END $$",
     "truncate a table": "TRUNCATE quota.charges",
     "make an index": "CREATE INDEX ON quota.charges (app)",
     "switch off a trigger": "ALTER TABLE quota.charges DISABLE TRIGGER ALL",
