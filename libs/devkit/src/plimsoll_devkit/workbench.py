@@ -87,6 +87,11 @@ class Bench:
             stop.set()
             await task
 
+    async def stop_all(self) -> None:
+        """End every engine that runs in this process."""
+        for engine in list(self._running):
+            await self.stop(engine)
+
     async def add(self, key: str, count: int = 1, *, topic: str | None = None, **more: Any) -> None:
         """Produce the next increments of a key, acknowledged."""
         futures = []
