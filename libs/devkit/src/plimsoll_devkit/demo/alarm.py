@@ -31,7 +31,8 @@ async def fail_open(world: World) -> None:
     after = await _counted(world)
     once = [gate for gate in _GATES if after.get(gate, 0) - before.get(gate, 0) == 1]
     _expect_gates(world, "gates that counted it in /metrics, once", _GATES, once)
-    await world.plimsoll("quota", "status", hooli)
+    code, _ = await world.plimsoll("quota", "status", hooli)
+    world.story.expect("plimsoll quota status says degraded", "exit 4", f"exit {code}")
 
 
 async def alert(world: World, prometheus: str) -> None:

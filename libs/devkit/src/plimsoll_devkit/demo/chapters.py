@@ -8,6 +8,7 @@ from plimsoll_devkit.demo.world import World, until
 
 _PROD = {"environment": "prod", "stack": "blog", "app": "web"}
 _RACERS, _PLACES = 50, 10
+_TOO_MUCH = codes.CPU_EXCEEDED.code
 
 
 async def entitlements(world: World) -> None:
@@ -78,10 +79,14 @@ async def deny(world: World) -> None:
         " behind the verdict. Nothing is changed by a refusal.",
     )
     await world.reserve(tenant=acme, deployment="web-2", footprint={"cpu": "500m"}, **_PROD)
-    await world.plimsoll("quota", "check", f"{acme}/blog/prod", "--cpu", "500m")
+    code, printed = await world.plimsoll("quota", "check", f"{acme}/blog/prod", "--cpu", "500m")
+    told = printed.split(maxsplit=2)[:2]
+    world.story.expect(
+        "plimsoll quota check of the same", f"DENIED {_TOO_MUCH}, exit 5", f"{' '.join(told)}, exit {code}"
+    )
     refused = await world.reserve(tenant=acme, deployment="web-3", footprint={"cpu": "500m"}, **_PROD)
     violation = next(iter(refused.violations), None) if isinstance(refused, Denied) else None
-    world.story.expect("reserve of 500m where 300m are left", codes.CPU_EXCEEDED.code, _verdict(refused))
+    world.story.expect("reserve of 500m where 300m are left", _TOO_MUCH, _verdict(refused))
     world.story.expect("largest amount that would fit", "300m", f"{violation.would_fit}m" if violation else "nothing")
     used, held = await world.figures(acme, "prod", "cpu")
     world.story.expect("cpu of acme/env:prod after it", "3200m used, 500m held", f"{used}m used, {held}m held")
