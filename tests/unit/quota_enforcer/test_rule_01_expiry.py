@@ -7,7 +7,7 @@ from tests.unit.quota_enforcer.histories import Step, histories, played
 from plimsoll_contracts import codes
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.enforcement import HoldState
-from plimsoll_devkit.builders import POLICY, Tenant, commit, content, fact, limits, release, reserve
+from plimsoll_devkit.builders import NO_BILLING, POLICY, Tenant, commit, content, fact, limits, release, reserve
 from plimsoll_quota_enforcer.domain.decide import expire
 from plimsoll_quota_enforcer.domain.model import TENANT, Entitlement, Gauge
 
@@ -37,7 +37,7 @@ def test_facts_close_expired_holds_too() -> None:
 def test_a_snapshot_is_judged_without_holds_whose_time_has_passed() -> None:
     tenant = full()
     tenant.wait(61)
-    tenant.relimit(TENANT, {Dimension.CPU: None})
+    tenant.limits = {}
     tenant.entitle(Entitlement(1, "small", {Dimension.CPU: 5}))
     assert (tenant.open_holds(), tenant.crossings) == (set(), [])
 
@@ -72,6 +72,29 @@ def test_an_expired_hold_can_still_be_committed() -> None:
     tenant.wait(61)
     assert tenant.ask(commit("c", "r1", 4)).allowed
     assert (tenant.holds["r1"].state, tenant.used(Gauge.CPU_RESERVED)) == (HoldState.COMMITTED, 10)
+
+
+def test_the_next_expiry_is_known_whatever_opened_last() -> None:
+    """A state that is carried from batch to batch looks through its holds only when one may have expired."""
+    tenant = Tenant(carried=True)
+    for name, seconds in (("a", 600), ("b", 60), ("c", 300)):
+        tenant.ask(reserve(name, f"d{name}", content(cpu=1), ttl_seconds=seconds))
+    left = []
+    for _ in range(3):
+        tenant.wait(250)
+        tenant.sweep()
+        left.append(tenant.open_holds())
+    assert left == [{"a", "c"}, {"a"}, set()]
+
+
+@given(histories)
+def test_rule_1_a_carried_state_never_oversleeps(history: list[Step]) -> None:
+    tenant = Tenant(policy=NO_BILLING, carried=True)
+    for number, step in enumerate(history):
+        step.play(tenant, f"r{number}")
+        state = tenant.state
+        expiries = [state.holds[hold].expires_at for hold in state.open_holds.values()]
+        assert not expiries or (state.next_expiry is not None and state.next_expiry <= min(expiries))
 
 
 @given(histories, st.integers(0, 120))

@@ -35,7 +35,6 @@ from plimsoll_quota_enforcer.domain.state import (
     TenantState,
     fold,
 )
-from plimsoll_quota_enforcer.domain.tally import Tally
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ACME = "acme"
@@ -105,8 +104,8 @@ class Tenant:
     """One tenant whose state is carried from step to step, as the storage would, with all that was ever written.
 
     ``rows`` of the database are the attributes ``charges`` (tombstones too), ``holds`` (closed ones too),
-    ``decisions`` and ``over``; each step starts from a state folded from them. With ``carried`` the tally is kept from
-    step to step, as in the cache; ``restart`` forgets it.
+    ``decisions`` and ``over``; each step starts from a state folded from them. With ``carried`` what is folded is kept
+    from step to step, as in the cache; ``restart`` forgets it.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class Tenant:
     ) -> None:
         """Start without any usage."""
         self._carried = carried
-        self._tally: Tally | None = None
+        self._last: TenantState | None = None
         self.now = now
         self.policy = policy
         self.limits = {place: dict(of_place) for place, of_place in (limits or {}).items()}
@@ -138,11 +137,13 @@ class Tenant:
     @property
     def state(self) -> TenantState:
         """What the next step starts from, with everything recalled."""
-        return self.folded if self._tally is None else replace(self.folded, tally=self._tally)
+        if self._last is None:
+            return self.folded
+        return replace(self.folded, tally=self._last.tally, next_expiry=self._last.next_expiry)
 
     def restart(self) -> None:
         """Forget what was carried."""
-        self._tally = None
+        self._last = None
 
     @property
     def folded(self) -> TenantState:
@@ -162,7 +163,7 @@ class Tenant:
     def absorb(self, outcome: Outcome) -> None:
         """Write an outcome into the rows, by the names it says were written."""
         after = outcome.state
-        self._tally = after.tally if self._carried else None
+        self._last = after if self._carried else None
         self.charges |= {name: after.charges[name] for name in outcome.charges}
         self.holds |= {name: after.holds[name] for name in outcome.holds}
         self.over = dict(after.over)
