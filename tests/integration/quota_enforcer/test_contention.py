@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from plimsoll_contracts import codes
-from plimsoll_devkit.platform import Platform
-from plimsoll_devkit.wire import Wire, asking
+from plimsoll_contracts.topics import USAGE_DELTAS
+from plimsoll_devkit.platform import Platform, eventually
+from plimsoll_devkit.wire import Wire, asking, unique
 
 
 @pytest.mark.parametrize("place", [{}, {"environment": "prod"}, {"environment": "prod", "stack": "blog"}])
@@ -76,6 +77,52 @@ async def test_shadow_mode_lets_through_and_says_so(quota: Platform, wire: Wire,
     assert reply.violations
     assert await counted.since("quota_decisions_total", verb="reserve", verdict="would_deny") == 1
     assert await quota.used(tenant, "cpu") == (0, 100)
+
+
+async def test_requests_facts_limits_and_the_sweep_at_once_lose_no_update(quota: Platform, wire: Wire) -> None:
+    """Four writers of the same tenants, each in its own transaction: only the guard keeps them apart."""
+    tenants = [unique() for _ in range(3)]
+    questions = [
+        asking("reserve", tenants[n % 3], deployment=f"d{n}", ttl_seconds=1 + n % 3, footprint={"cpu": 1})
+        for n in range(300)
+    ]
+
+    async def ask() -> list[bytes]:
+        sent = []
+        for question in questions:
+            sent.append(await wire.post(question))
+            await asyncio.sleep(0.01)
+        return sent
+
+    async def tell() -> None:
+        for n in range(300):
+            place = {"tenant": tenants[n % 3], "environment": "prod", "deployment": f"f{n % 30}"}
+            await wire.tell_soon(USAGE_DELTAS, {**place, "revision": n, "after": {"cpu": n}})
+            await asyncio.sleep(0.01)
+
+    async def patch(tenant: str) -> None:
+        for n in range(60):
+            await quota.set_limits(tenant, {"cpu": 1_000_000 + n})
+
+    others = asyncio.gather(tell(), *map(patch, tenants))
+    for correlation in await ask():
+        assert (await wire.replies(correlation))[0].allowed
+    await others
+
+    async def all_expired() -> bool:
+        sql = "SELECT count(*) FROM holds WHERE tenant = ANY($1) AND state = 'open'"
+        return bool(await quota.database.fetchval(sql, tenants) == 0)
+
+    await eventually(all_expired, seconds=10)
+    for number, tenant in enumerate(tenants):
+        last = sum(n for n in range(270, 300) if n % 3 == number)
+        assert await quota.used(tenant, "cpu") == (last, 0)
+        changed = await quota.database.fetchval("SELECT count(*) FROM limit_history WHERE tenant = $1", tenant)
+        assert changed == 60
+        # Each limit, each settle, and each hold twice: every change has a number of its own.
+        assert (await quota.status(tenant))["seq"] == 60 + 100 + 2 * 100
+    letters = await quota.database.fetch("SELECT code, detail FROM dead_letters WHERE code = 'X500002POISON'")
+    assert letters == []
 
 
 async def test_requests_of_one_tenant_are_answered_in_their_order(wire: Wire, tenant: str) -> None:

@@ -13,7 +13,7 @@ import httpx
 
 from plimsoll_client import EnforcementClient
 from plimsoll_devkit import audit
-from plimsoll_devkit.enforcer import Enforcer, series
+from plimsoll_devkit.enforcer import UNUSED_TLS, Enforcer, series
 from plimsoll_devkit.flows import Facts, Flows
 from plimsoll_devkit.stack.private import PrivateStack
 from plimsoll_devkit.wire import Wire
@@ -45,7 +45,7 @@ class Platform:
     @property
     def http(self) -> httpx.AsyncClient:
         """A client of replica 0's API, to be used as a context manager."""
-        return httpx.AsyncClient(base_url=f"{self.enforcer().url}/api/v1/quota", timeout=15)
+        return httpx.AsyncClient(base_url=f"{self.enforcer().url}/api/v1/quota", timeout=15, verify=UNUSED_TLS)
 
     async def set_limits(self, tenant: str, limits: Mapping[str, int | str | None], **more: Any) -> dict[str, Any]:
         """Set limits of a tenant, or of ``environment`` and ``stack`` in it, over HTTP."""
