@@ -1,6 +1,7 @@
 """Is it noticed when a gate lets a request through because nothing is known of its tenant?"""
 
 import time
+import uuid
 from collections.abc import Sequence
 
 import httpx
@@ -67,7 +68,7 @@ async def _small(world: World, tenant: str) -> Outcome:
         environment="prod",
         stack="blog",
         app="web",
-        deployment=f"web-{time.monotonic_ns()}",
+        deployment=f"web-{uuid.uuid4().hex[:6]}",
         footprint={"cpu": "100m"},
     )
 
@@ -76,7 +77,8 @@ async def _counted(world: World, *, show: bool = True) -> dict[str, float]:
     text = (await world.http.get("/metrics")).raise_for_status().text
     lines = [line for line in text.splitlines() if line.startswith(f"{_COUNTER}{{")]
     if show:
-        world.story.ran(f"curl --silent {world.http.base_url}/metrics | grep '^{_COUNTER}{{'", "\n".join(lines))
+        world.story.sent("GET", f"{world.http.base_url}/metrics")
+        world.story.printed("\n".join(lines))
     return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
 
 

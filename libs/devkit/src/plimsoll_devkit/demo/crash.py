@@ -89,7 +89,7 @@ async def _kill(world: World, storm: Storm) -> None:
     pid, answered = world.stack.pid(ENFORCER), len(storm.answers)
     faults.kill(pid)
     began, storm.in_flight = time.monotonic(), storm.sent - answered
-    world.story.ran(f"kill -KILL {pid}", f"{answered:,} answered, {storm.in_flight} waiting for their answer")
+    world.story.sent("SIGKILL", f"to process {pid}: {answered:,} are answered, {storm.in_flight} wait for their answer")
 
     async def back() -> bool:
         state = world.stack.state(ENFORCER)

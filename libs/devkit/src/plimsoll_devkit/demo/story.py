@@ -60,16 +60,20 @@ class Story:
     def ran(self, command: str, output: str) -> None:
         """Show a command and what it printed."""
         self.line(f"    $ {command}")
+        self.printed(output)
+
+    def printed(self, output: str) -> None:
+        """Show lines as they came."""
         for line in output.rstrip().splitlines():
             self.line(f"      {line}".rstrip())
 
-    def sent(self, where: str, body: Mapping[str, object]) -> None:
+    def sent(self, where: str, body: Mapping[str, object] | str) -> None:
         """Show what was put on a topic or asked of a server."""
-        self._shown(f"--> {where}  ", json.dumps(body))
+        self._shown(f"--> {where}", body)
 
     def came(self, where: str, body: Mapping[str, object] | str) -> None:
         """Show what came back."""
-        self._shown(f"<-- {where}  ", body if isinstance(body, str) else json.dumps(body))
+        self._shown(f"<-- {where}", body)
 
     def expect(self, what: str, expected: object, seen: object, *, holds: bool | None = None) -> None:
         """Keep a line for the table; equal is what holds, unless `holds` says."""
@@ -91,9 +95,10 @@ class Story:
         ]
         return "\n".join(lines)
 
-    def _shown(self, prefix: str, text: str) -> None:
+    def _shown(self, prefix: str, body: Mapping[str, object] | str) -> None:
+        text = body if isinstance(body, str) else json.dumps(body)
         indent = " " * (4 + len("--> "))
-        self.line(textwrap.fill(f"    {prefix}{text}", _WIDTH, subsequent_indent=indent, break_on_hyphens=False))
+        self.line(textwrap.fill(f"    {prefix}  {text}", _WIDTH, subsequent_indent=indent, break_on_hyphens=False))
 
 
 def shown(value: object) -> str:

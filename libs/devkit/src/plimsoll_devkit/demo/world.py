@@ -107,12 +107,13 @@ class World:
     async def decisions(self, requests: str) -> Mapping[str, bool]:
         """The stored verdict of each request whose id begins with `requests`, read from the database itself."""
         query = "SELECT request_id, allowed FROM quota.decisions WHERE request_id LIKE $1"
+        self.story.sent("PostgreSQL", query.replace("$1", repr(f"{requests}%")))
         connection = await asyncpg.connect(self.stack.database.dsn())
         try:
             rows = await connection.fetch(query, f"{requests}%")
         finally:
             await connection.close()
-        self.story.ran(f'psql -c "{query.replace("$1", repr(f"{requests}%"))}"', f"({len(rows)} rows)")
+        self.story.came("PostgreSQL", f"{len(rows):,} rows")
         return {row["request_id"]: row["allowed"] for row in rows}
 
 
