@@ -14,6 +14,7 @@ Gauge = tuple[str, str | None]
 Verdict = dict[str, Any]
 
 TENANT: Place = ("", "")
+PLACES: tuple[Place, ...] = (TENANT, ("e1", ""), ("e2", ""), ("e1", "s1"), ("e1", "s2"), ("e2", "s1"))
 ADDED = ("cpu", "memory", "disk", "vapps")
 GAUGES: tuple[Gauge, ...] = (
     ("cpu", "reserved"),

@@ -8,7 +8,7 @@ import copy
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import asyncpg
@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, note, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from tests.model.conftest import SEED
-from tests.model.model import ADDED, GAUGES, TENANT, Body, Hold, Model, Place, Verdict
-from tests.model.systems import Pure, Rows, Stored, System, Wish
+from tests.model.model import ADDED, GAUGES, PLACES, TENANT, Body, Model, Place
+from tests.model.pure import Pure
+from tests.model.stored import Stored
+from tests.model.system import Rows, System, Wish, answer, replayed
 
-from plimsoll_contracts.enforcement import EnforcementReply
 from plimsoll_devkit.stack.private import LoopThread
 
 DEPLOYMENTS = ("d1", "d2", "d3", "d4", "d5")
-PLACES: tuple[Place, ...] = (TENANT, ("e1", ""), ("e2", ""), ("e1", "s1"), ("e1", "s2"), ("e2", "s1"))
 NOWHERE = dict.fromkeys(GAUGES, (0, 0))
 LIMITED = ("cpu", "memory", "disk", "stacks", "environments", "apps", "vapps")
 
@@ -286,57 +286,6 @@ class Enforcement(RuleBasedStateMachine):
         self.system.close()
 
 
-def replayed(changes: list[Body]) -> Model:
-    """Play a tenant's history from zero."""
-    model = Model()
-    for change in changes:
-        if change["kind"] == "settled":
-            model.charges[change["deployment"]] = (0, change["what"])
-        elif change["kind"] == "hold_opened":
-            model.holds[change["hold"]] = Hold(change["deployment"], change["what"], datetime.max.replace(tzinfo=UTC))
-        else:
-            model.holds.pop(change["hold"], None)
-    return model
-
-
-def answer(reply: EnforcementReply) -> Verdict:
-    """What a reply says, apart from words and moments, as the model says it."""
-    places = {_rendered(reply.tenant, place): place for place in PLACES}
-    violations = [
-        {
-            "place": places[v.scope],
-            "dimension": v.dimension.value,
-            "basis": v.basis.value if v.basis is not None else None,
-            "shadow": v.shadow,
-            **{
-                name: getattr(v, name)
-                for name in ("limit", "limit_source", "used", "held", "asked", "headroom", "would_fit")
-            },
-        }
-        for v in reply.violations
-    ]
-    settled = reply.settled
-    return {
-        "allowed": reply.allowed,
-        "code": reply.code,
-        "violations": violations,
-        "would_deny": reply.would_deny,
-        "fail_open": [gate.value for gate in reply.fail_open],
-        "denied_gates": [gate.value for gate in reply.denied_gates],
-        "hold": (reply.hold.id, reply.hold.state.value) if reply.hold is not None else None,
-        "settled": (settled.deployment, settled.revision, settled.outcome.value) if settled is not None else None,
-        "over_limit": reply.over_limit,
-        "repeated": reply.repeated,
-    }
-
-
-def _rendered(tenant: str | None, place: Place) -> str:
-    environment, stack = place
-    if stack:
-        return f"{tenant}/{stack}/{environment}"
-    return f"{tenant}/env:{environment}" if environment else f"{tenant}"
-
-
 def test_the_pure_functions_keep_to_the_model() -> None:
     class OverPureFunctions(Enforcement):
         make = Pure
@@ -350,5 +299,5 @@ def test_the_storage_keeps_to_the_model(connections: asyncpg.Pool, stack_thread:
     class OverStorage(Enforcement):
         make = staticmethod(lambda: Stored(f"t{next(numbers)}", connections, stack_thread.run))
 
-    fewer = settings(max_examples=max(1, settings().max_examples // 2), suppress_health_check=list(HealthCheck))
+    fewer = settings(max_examples=max(1, settings().max_examples // 4), suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(seed(SEED)(OverStorage), settings=fewer)

@@ -5,7 +5,7 @@ import itertools
 import asyncpg
 import pytest
 from tests.model.model import Body
-from tests.model.systems import Stored
+from tests.model.stored import Stored
 
 from plimsoll_devkit.stack.private import LoopThread
 
