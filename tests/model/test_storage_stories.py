@@ -1,13 +1,20 @@
 """Histories that chance finds too seldom: each went wrong once, or would in the next best way to write the storage."""
 
+import asyncio
 import itertools
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
 from tests.model.model import Body
 from tests.model.stored import Stored
+from tests.model.system import decoded
 
+from plimsoll_devkit.builders import POLICY
 from plimsoll_devkit.stack.private import LoopThread
+from plimsoll_quota_enforcer.domain.decide import decide
+from plimsoll_quota_enforcer.storage.cache import StateCache
+from plimsoll_quota_enforcer.storage.unit import open_unit
 
 _ids = itertools.count(1)
 
@@ -94,3 +101,41 @@ def test_a_repeat_is_known_after_a_restart_and_to_another_process(tenant: Stored
     assert (again.repeated, again.decided_at) == (True, first.decided_at)
     assert again.hold is not None
     assert again.hold.state == "committed"
+
+
+def test_a_second_process_waits_for_the_guard_and_decides_on_what_the_first_has_left(
+    connections: asyncpg.Pool, stack_thread: LoopThread, tenant: Stored
+) -> None:
+    tenant.relimit(("", ""), {"cpu": (10, "enforce")}, 0, force=False)
+    bodies = [reserve(tenant, 10, "d1"), reserve(tenant, 10, "d2")]
+    caches = [StateCache(1000), StateCache(1000)]
+
+    async def decided(process: int, holding: asyncio.Event, go_on: asyncio.Event) -> tuple[bool, datetime]:
+        async with connections.acquire() as connection:
+            async with connection.transaction():
+                unit = await open_unit(connection, ["acme"], caches[process], POLICY)
+                holding.set()
+                await go_on.wait()
+                ask, _ = decoded(bodies[process])
+                outcome = decide(unit.state("acme"), [ask], unit.now, POLICY)
+                unit.absorb(outcome)
+                await unit.write(lambda _: None)
+            unit.committed()
+            return outcome.decisions[0].allowed, unit.now
+
+    async def race() -> tuple[bool, datetime, tuple[bool, datetime]]:
+        first, second, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        one = asyncio.create_task(decided(0, first, go_on))
+        await first.wait()
+        other = asyncio.create_task(decided(1, second, go_on))
+        await asyncio.sleep(0.2)
+        waited = not second.is_set()
+        released = datetime.now(UTC)
+        go_on.set()
+        assert (await one)[0]
+        return waited, released, await other
+
+    waited, released, (allowed, now) = stack_thread.run(race())
+    assert (waited, allowed) == (True, False)
+    assert now > released - timedelta(seconds=0.1), "the clock is read after the guard is had"
+    assert tenant.rows().usage["", ""]["cpu", "reserved"] == (0, 10)
