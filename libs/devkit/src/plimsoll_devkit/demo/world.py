@@ -124,7 +124,7 @@ async def connected(stack: PrivateStack, story: Story, context_file: Path, suffi
     await producer.start()
     try:
         async with (
-            EnforcementClient(stack.kafka_bootstrap, max_in_flight=200) as client,
+            EnforcementClient(stack.kafka_bootstrap, timeout=15, max_in_flight=200) as client,
             httpx.AsyncClient(base_url=f"http://{stack.address(ENFORCER)}", timeout=10) as http,
         ):
             yield World(stack, story, client, producer, http, context_file, suffix)
