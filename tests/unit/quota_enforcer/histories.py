@@ -1,7 +1,7 @@
 """Which histories may a tenant have, and what do they come to when everything is added up by hand?"""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ from plimsoll_devkit.builders import (
     release,
     reserve,
 )
-from plimsoll_quota_enforcer.domain.model import TENANT, Content, Gauge, Place
+from plimsoll_quota_enforcer.domain.model import TENANT, Content, Gauge, Multipliers, Place
 from plimsoll_quota_enforcer.domain.state import Decision, Policy
 
 PLACES: tuple[Place, ...] = (TENANT, PROD, STAGING, BLOG, ("prod", "shop"), ("staging", "blog"))
@@ -30,8 +30,13 @@ DEPLOYMENTS = ("d1", "d2", "d3")
 places = st.sampled_from(PLACES)
 deployments = st.sampled_from(DEPLOYMENTS)
 small = st.integers(0, 6)
-contents = st.builds(
+_plain = st.builds(
     content, places, st.sampled_from(("", "web", "db")), cpu=small, memory=small, disk=small, vapps=st.integers(0, 3)
+)
+contents = st.builds(
+    lambda what, milli: replace(what, multipliers=Multipliers(reservation_milli=milli)),
+    _plain,
+    st.sampled_from((1000, 1000, 1500)),
 )
 
 _ANYWHERE = (Dimension.CPU, Dimension.MEMORY, Dimension.DISK, Dimension.APPS, Dimension.VAPPS)

@@ -23,7 +23,7 @@ from plimsoll_devkit.builders import (
     reserve,
 )
 from plimsoll_quota_enforcer import answers
-from plimsoll_quota_enforcer.domain.model import TENANT, Content, Entitlement, Footprint, Gauge, Place
+from plimsoll_quota_enforcer.domain.model import BUILT_IN, TENANT, Content, Entitlement, Footprint, Gauge, Place
 
 CPU = Dimension.CPU
 
@@ -112,6 +112,7 @@ def test_rule_10_what_would_fit_is_the_most_that_fits(
 ) -> None:
     """Ask again for a new deployment with exactly what was said to fit, and with one more."""
     tenant = played(history, table)
+    target = replace(target, multipliers=BUILT_IN)
     big = replace(target, footprint=Footprint.plain(cpu=9 + extra, memory=9, disk=9, vapps=9))
     for violation in tenant.ask(check("another", big)).violations:
         gauge = violation.info.gauge
