@@ -1,5 +1,6 @@
 """One broker and one database for these tests, and enforcers that each test starts and breaks."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,10 +9,10 @@ from plimsoll_devkit.flows import Facts, Flows
 from plimsoll_devkit.platform import Platform, platform
 from plimsoll_devkit.wire import unique
 
-TESTS_MAX = 20
-TENANTS = 24
-ROOM = {"cpu": 700}
-"""What each tenant may have: seven deployments of the load, so that some are denied."""
+TESTS_MAX = 15
+TENANTS = 16
+ROOM = {"cpu": 1000}
+"""What each tenant may have: ten deployments of the load, so that some are denied."""
 
 
 @pytest.fixture(scope="session")
@@ -27,10 +28,11 @@ async def limited(parts: Platform) -> list[str]:
     await parts.enforcer().start()
     await parts.enforcer().ready()
     names = [unique() for _ in range(TENANTS * TESTS_MAX)]
+    body = {"limits": ROOM, "by": "test", "reason": "test"}
     async with parts.http as http:
-        for name in names:
-            body = {"limits": ROOM, "by": "test", "reason": "test"}
-            (await http.patch(f"/tenants/{name}/limits", json=body)).raise_for_status()
+        for some in (names[n : n + TENANTS] for n in range(0, len(names), TENANTS)):
+            answers = await asyncio.gather(*(http.patch(f"/tenants/{name}/limits", json=body) for name in some))
+            assert all(answer.is_success for answer in answers)
     await parts.enforcer().stop()
     return names
 

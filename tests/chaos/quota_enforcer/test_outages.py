@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from plimsoll_contracts import codes
 from plimsoll_devkit.enforcer import PARTITIONS
 from plimsoll_devkit.flows import TRY_SECONDS, Facts, Flows
-from plimsoll_devkit.platform import Platform, settled, undisturbed
+from plimsoll_devkit.platform import Platform, eventually, settled, undisturbed
 
 AWAY_SECONDS = 4.0
 LOG_LINES_MAX = 150
@@ -40,6 +41,48 @@ async def test_a_part_that_goes_and_comes_back_under_load(
     await undisturbed(quota, flows)
     await settled(quota, facts)
     assert len(enforcer.said().splitlines()) < LOG_LINES_MAX, enforcer.said()[:3000]
+
+
+async def test_http_says_that_the_database_is_away(quota: Platform, limited: list[str]) -> None:
+    enforcer = quota.enforcer()
+    await enforcer.start()
+    await enforcer.ready(PARTITIONS)
+    tenant = limited.pop()
+    await asyncio.to_thread(quota.stack.kill, "postgres")
+    try:
+        async with quota.http as http:
+            read = await http.get(f"/tenants/{tenant}/status")
+            body = {"limits": {"cpu": 1}, "by": "test", "reason": "test"}
+            written = await http.patch(f"/tenants/{tenant}/limits", json=body)
+            alive = await http.get(f"{enforcer.url}/internal/alive")
+            ready = await http.get(f"{enforcer.url}/internal/ready")
+    finally:
+        await asyncio.to_thread(quota.stack.start, "postgres")
+    for answer in (read, written):
+        assert (answer.status_code, answer.json()["code"]) == (503, codes.UNAVAILABLE.code)
+    assert (alive.status_code, ready.status_code) == (200, 503)
+    await enforcer.ready(PARTITIONS)
+    assert (await quota.status(tenant))["seq"] == 1, "nothing was changed"
+
+
+async def test_http_says_that_the_broker_is_away(quota: Platform, limited: list[str]) -> None:
+    enforcer = quota.enforcer()
+    await enforcer.start()
+    await enforcer.ready(PARTITIONS)
+    question = {"tenant": limited.pop(), "footprint": {"cpu": 1}}
+    await asyncio.to_thread(quota.stack.kill, "kafka")
+    try:
+        async with quota.http as http:
+            unknown = await http.post("/check", json=question)
+    finally:
+        await asyncio.to_thread(quota.stack.start, "kafka")
+    assert (unknown.status_code, unknown.json()["code"]) == (503, codes.GATE_UNAVAILABLE.code)
+
+    async def answered() -> bool:
+        async with quota.http as http:
+            return (await http.post("/check", json=question)).is_success
+
+    await eventually(answered, seconds=30, what="a check over HTTP")
 
 
 async def away(part: str, end: Callable[[str], None]) -> None:

@@ -213,6 +213,32 @@ async def test_a_request_that_nobody_can_be_told_about_becomes_a_dead_letter(
     assert [decision["reply"]["hold"]["deployment"] for decision in await quota.decisions(tenant)] == ["d1"]
 
 
+async def test_the_largest_record_becomes_a_dead_letter_whole(wire: Wire, tenant: str) -> None:
+    value = b"x" * (QUOTA_REQUESTS.max_message_bytes - 1000)
+
+    place = await wire.send(QUOTA_REQUESTS, value, key=tenant.encode())
+
+    assert (await wire.dead_letter(place)).value == value
+
+
+async def test_a_request_without_a_key_is_told(wire: Wire, tenant: str) -> None:
+    correlation = b"no-key-" + tenant.encode()
+    headers = [("reply_to", REPLIES_FLOWS.name.encode()), ("correlation_id", correlation)]
+
+    await wire.send(QUOTA_REQUESTS, json.dumps(asking("reserve", tenant)).encode(), key=None, headers=headers)
+
+    assert (await wire.replies(correlation))[0].code == codes.KEY_MISMATCH.code
+
+
+async def test_of_a_header_written_twice_the_last_counts(wire: Wire, tenant: str) -> None:
+    correlation = b"twice-" + tenant.encode()
+    headers = [("reply_to", b"elsewhere"), ("reply_to", REPLIES_FLOWS.name.encode()), ("correlation_id", correlation)]
+
+    await wire.request(asking("reserve", tenant), headers=headers)
+
+    assert (await wire.replies(correlation))[0].allowed
+
+
 async def test_a_refused_reply_address_is_never_written_to(wire: Wire, tenant: str) -> None:
     partitions = await wire.producer.partitions_for(USAGE_DELTAS.name)
     before = await wire.ends(USAGE_DELTAS)

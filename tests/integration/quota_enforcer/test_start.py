@@ -134,6 +134,30 @@ async def test_a_fresh_process_exports_every_declared_series_at_zero(fresh: dict
                 assert fresh[one] == 0, one
 
 
+async def test_a_process_that_starts_after_its_partitions_ran_out_makes_them_first(
+    quota: Platform, wire: Wire, tenant: str
+) -> None:
+    days = await quota.database.fetch(
+        "SELECT c.relname AS name, i.inhparent::regclass::text AS parent FROM pg_inherits i"
+        " JOIN pg_class c ON c.oid = i.inhrelid AND c.relkind = 'r'"
+    )
+    await quota.enforcer().stop()
+    for day in days:
+        await quota.database.execute(f"ALTER TABLE {day['parent']} DETACH PARTITION {day['name']}")
+        await quota.database.execute(f"ALTER TABLE {day['name']} RENAME TO old_{day['name']}")
+    correlation = await wire.request(asking("reserve", tenant))
+    try:
+        await quota.enforcer().start()
+        assert (await wire.replies(correlation, seconds=30))[0].allowed
+    finally:
+        for day in days:
+            await quota.database.execute(f"INSERT INTO {day['parent']} SELECT * FROM old_{day['name']}")  # noqa: S608
+            await quota.database.execute(f"DROP TABLE old_{day['name']}")
+    letters = "SELECT count(*) FROM dead_letters WHERE code = 'X500002POISON'"
+    assert await quota.database.fetchval(letters) == 0
+    assert "bug" not in quota.enforcer().said()
+
+
 async def test_it_ends_in_order_when_asked_to_and_goes_on_where_it_was(
     quota: Platform, wire: Wire, tenant: str
 ) -> None:

@@ -224,6 +224,12 @@ GATE_UNAVAILABLE: Final = _code(
     "No answer came in time, so the verdict is unknown",
     "Retry with the same request_id; what Unknown means is the caller's choice.",
 )
+UNAVAILABLE: Final = _code(
+    "X503002UNAVAI",
+    "UNAVAILABLE",
+    "Something that the service needs does not answer",
+    "Try again in a moment: nothing was changed. /internal/ready says what is away.",
+)
 INTERNAL: Final = _code(
     "X500001INTERN", "INTERNAL", "An error of ours", "Report it with the request id; nothing was changed."
 )

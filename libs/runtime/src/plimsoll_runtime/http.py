@@ -3,7 +3,7 @@
 import json
 import re
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
 from fastapi import FastAPI
@@ -51,6 +51,7 @@ def create_app(
     version: str,
     body_bytes_max: int = BODY_BYTES_MAX,
     allowed_hosts: Collection[str] | None = LOOPBACK_HOSTS,
+    is_momentary: Callable[[Exception], bool] = lambda _: False,
 ) -> FastAPI:
     """Make an API whose every error is a problem document.
 
@@ -60,6 +61,8 @@ def create_app(
         body_bytes_max: larger request bodies are answered 413.
         allowed_hosts: names that the Host header may have, so that no web page can reach a loopback API
             through a name of its own; None lets any.
+        is_momentary: which failures waiting may cure by itself, such as a database that is away: they are no
+            error of ours and are answered 503.
     """
     app = FastAPI(
         title=title,
@@ -70,7 +73,7 @@ def create_app(
     )
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_middleware(_Edge, body_bytes_max=body_bytes_max, allowed_hosts=allowed_hosts)
+    app.add_middleware(_Edge, body_bytes_max=body_bytes_max, allowed_hosts=allowed_hosts, is_momentary=is_momentary)
     return app
 
 
@@ -87,10 +90,17 @@ def beside(probes: ASGIApp, api: ASGIApp, *, paths: Collection[str]) -> ASGIApp:
 class _Edge:
     """What every request passes: id, host, body limit, and the last word on what nobody caught."""
 
-    def __init__(self, app: ASGIApp, body_bytes_max: int, allowed_hosts: Collection[str] | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        body_bytes_max: int,
+        allowed_hosts: Collection[str] | None,
+        is_momentary: Callable[[Exception], bool],
+    ) -> None:
         self._app = app
         self._body_bytes_max = body_bytes_max
         self._allowed_hosts = allowed_hosts
+        self._is_momentary = is_momentary
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -119,11 +129,15 @@ class _Edge:
                 await self._app(scope, _replay(body, receive), send_with_headers)
             except Problem as problem:
                 await _document(problem, request_id)(scope, receive, send_with_headers)
-            except Exception:
-                log.exception("request failed", method=scope["method"], path=scope["path"])
+            except Exception as error:
                 if started:
                     raise  # the answer is half sent: only cutting the connection tells the caller
-                failed = Problem(codes.INTERNAL, "The request failed; the log has the cause.")
+                if self._is_momentary(error):
+                    log.warning("request not answered", path=scope["path"], error=repr(error))
+                    failed = Problem(codes.UNAVAILABLE, "The request could not be answered now.")
+                else:
+                    log.exception("request failed", method=scope["method"], path=scope["path"])
+                    failed = Problem(codes.INTERNAL, "The request failed; the log has the cause.")
                 await _document(failed, request_id)(scope, receive, send_with_headers)
 
     def _check_host(self, headers: Headers) -> None:

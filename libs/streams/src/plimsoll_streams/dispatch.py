@@ -222,7 +222,7 @@ class Dispatcher(Generic[U]):
 
 
 def _reply_topic(record: Record) -> str:
-    for name, value in record.headers:
+    for name, value in reversed(record.headers):  # the last counts, as everywhere
         if name == "reply_to":
             return (value or b"").decode(errors="replace")
     return ""

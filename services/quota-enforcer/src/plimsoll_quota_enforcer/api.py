@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 import asyncpg
 from fastapi import Depends, FastAPI, Header, Path, Query
 
-from plimsoll_client import Allowed, Denied, EnforcementClient
+from plimsoll_client import Allowed, ClientStartError, Denied, EnforcementClient
 from plimsoll_contracts import codes
 from plimsoll_contracts.api import (
     CheckBody,
@@ -34,6 +34,7 @@ from plimsoll_quota_enforcer.storage.cache import StateCache
 from plimsoll_quota_enforcer.storage.limits import DEFAULTS, Changed, Patch, Wanted, change_defaults, change_limits
 from plimsoll_runtime.http import Problem, create_app
 from plimsoll_streams import dead_letters
+from plimsoll_streams.failures import is_transient
 from plimsoll_streams.transactions import Connection
 
 PREFIX = "/api/v1/quota"
@@ -81,7 +82,7 @@ class Api:
 
     def app(self) -> FastAPI:
         """Build the application."""
-        app = create_app(title="Plimsoll quota", version=__version__)
+        app = create_app(title="Plimsoll quota", version=__version__, is_momentary=is_transient)
         app.get(f"{PREFIX}/tenants")(self.list_tenants)
         app.get(f"{PREFIX}/tenants/{{tenant}}/scopes")(self.list_scopes)
         app.get(f"{PREFIX}/tenants/{{tenant}}/status")(self.read_status)
@@ -134,7 +135,10 @@ class Api:
 
     async def check(self, body: CheckBody) -> EnforcementReply:
         """Ask whether something would be allowed now; a denial is an answer, not an error."""
-        client = await self._client()
+        try:
+            client = await self._client()
+        except ClientStartError as error:
+            raise Problem(codes.GATE_UNAVAILABLE, str(error)) from None
         outcome = await client.check(
             tenant=body.tenant,
             environment=body.environment,

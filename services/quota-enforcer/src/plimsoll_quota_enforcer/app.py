@@ -77,6 +77,8 @@ class Enforcer:
         faststream = AsgiFastStream(self.engine.broker, asgi_routes=routes, logger=None)
         self.engine.attach(faststream)
         faststream.on_startup(self._remember_fail_opens)
+        # Before anything is consumed: without today's partition every record would look like a bug.
+        faststream.on_startup(self._sweep.upkeep)
         faststream.after_startup(self._begin)
         faststream.on_shutdown(self._end)
         return http.beside(faststream, self._api.app(), paths=[path for path, _ in routes])
