@@ -43,10 +43,10 @@ async def rows(database: Database) -> AsyncIterator[Rows]:
     async with AsyncExitStack() as cleanup:
         made = await asyncpg.create_pool(database.owner_dsn, min_size=1, max_size=6, server_settings=settings)
         cleanup.push_async_callback(made.close)
-        ledgers = [Ledger(made, consumer="c", owner=name) for name in ("mine", "others")]
-        for each in ledgers:
-            cleanup.push_async_callback(each.close)
-        yield Rows(*ledgers, made)
+        made_rows = Rows(Ledger(made, consumer="c", owner="mine"), Ledger(made, consumer="c", owner="others"), made)
+        cleanup.push_async_callback(made_rows.mine.close)
+        cleanup.push_async_callback(made_rows.others.close)
+        yield made_rows
 
 
 async def test_a_claim_begins_at_the_log_and_raises_the_epoch(rows: Rows) -> None:
@@ -94,10 +94,13 @@ async def test_a_lock_that_is_not_had_in_time_is_a_bad_moment(rows: Rows) -> Non
 async def test_what_raises_is_rolled_back_and_the_next_transaction_works(rows: Rows) -> None:
     await rows.claim(rows.mine, {A: 0})
 
-    with pytest.raises(ValueError, match="mine"):
+    async def fail() -> None:
         async with rows.mine.transaction() as session:
             await session.advance({A: 5})
             raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        await fail()
 
     async with rows.mine.transaction() as session:
         assert await session.lock([A]) == {A: Claim(0, 1)}
@@ -107,12 +110,15 @@ async def test_an_idle_transaction_is_ended_and_frees_its_rows(rows: Rows) -> No
     """It is what ends the transaction of a frozen process."""
     await rows.claim(rows.mine, {A: 0})
 
-    with pytest.raises(Transient):
+    async def freeze() -> None:
         async with rows.mine.transaction() as session:
             await session.lock([A])
             await asyncio.sleep(1.3)
             assert await rows.claim(rows.others, {A: 0}) == {A: Claim(0, 2)}
             await session.advance({A: 5})
+
+    with pytest.raises(Transient):
+        await freeze()
 
     async with rows.mine.transaction() as session:
         assert await session.lock([A]) == {A: Claim(0, 2)}

@@ -152,8 +152,16 @@ async def test_revoke_waits_for_the_batch_in_flight(bench: Bench) -> None:
         await asyncio.sleep(1.0)
 
     first = await bench.start(hook=dawdle)
-    fenced: list[Any] = []
-    first._reporter.fenced = lambda *args, **_: fenced.append(args)  # type: ignore[method-assign]
+    assert first._consumer is not None
+    idle_when_given_back: list[bool] = []
+    original = first._consumer.revoked
+
+    async def revoked() -> None:
+        await original()
+        assert first._consumer is not None
+        idle_when_given_back.append(first._consumer._idle.is_set())
+
+    first._consumer.revoked = revoked  # type: ignore[method-assign]
     for key in range(20):
         await bench.add(f"k{key}")
     await entered.wait()
@@ -162,7 +170,8 @@ async def test_revoke_waits_for_the_batch_in_flight(bench: Bench) -> None:
     await bench.sums_to(20)
 
     assert set((await bench.rows()).values()) == {(1, 1, 0)}
-    assert not fenced
+    assert idle_when_given_back
+    assert all(idle_when_given_back)
 
 
 async def test_listener_that_fails_loses_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
