@@ -12,7 +12,7 @@ import asyncpg
 from plimsoll_quota_enforcer.domain.decide import decide
 from plimsoll_quota_enforcer.domain.model import BUILT_IN, Ask, Charge, Hold
 from plimsoll_quota_enforcer.domain.state import Policy, TenantState
-from plimsoll_quota_enforcer.requests import Decoder
+from plimsoll_quota_enforcer.requests import Decoder, Refused
 from plimsoll_quota_enforcer.storage import loading
 from plimsoll_streams.records import Record
 
@@ -173,8 +173,8 @@ def _emptied(state: TenantState) -> TenantState:
 def _ask(request: str, tenant: str) -> Ask:
     headers = (("reply_to", b"quota.replies.flows"),)
     asked = Decoder(BUILT_IN).request(Record("quota.requests", 0, 0, tenant.encode(), request.encode(), headers))
-    if asked.ask is None:
-        raise AssertionError(f"a stored request of {tenant} cannot be read: {asked.refusal}")
+    if isinstance(asked, Refused):
+        raise AssertionError(f"a stored request of {tenant} cannot be read: {asked.detail}")
     return asked.ask
 
 

@@ -79,11 +79,12 @@ def _register_entitlements(engine: Engine[Unit]) -> None:
         """Project what billing says, the highest version of each tenant."""
         projected: list[Standing] = []
         for tenant, of_tenant in _group(batch, lambda received: received.message.tenant).items():
-            snapshots = [entitlement_of(received.message) for received in of_tenant]
+            texts = [received.message.model_dump_json() for received in of_tenant]
+            snapshots = [entitlement_of(each.message, text) for each, text in zip(of_tenant, texts, strict=True)]
             entitled = entitle(unit.state(tenant), snapshots, unit.now, unit.policy)
             unit.absorb(entitled.outcome)
             if entitled.winner is not None:
-                unit.keep_snapshot(tenant, of_tenant[entitled.winner].message.model_dump_json())
+                unit.keep_snapshot(tenant, texts[entitled.winner])
             projected.extend(entitled.projected)
             for received, became in zip(of_tenant, entitled.projected, strict=True):
                 if became is Standing.CONFLICT:

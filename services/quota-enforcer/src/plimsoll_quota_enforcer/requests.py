@@ -183,8 +183,13 @@ def _shown(key: bytes | None) -> str:
     return "absent" if key is None else repr(key[:80].decode(errors="replace"))
 
 
-def entitlement_of(snapshot: EntitlementSnapshot) -> Entitlement:
-    """Read a snapshot as what the enforcer projects of it: its own dimensions, its one feature, the verdicts."""
+def entitlement_of(snapshot: EntitlementSnapshot, text: str) -> Entitlement:
+    """Read a snapshot as what the enforcer projects of it: its own dimensions, its one feature, the verdicts.
+
+    Args:
+        snapshot: as it was published.
+        text: the same in canonical form, by which two of one version are compared.
+    """
     return Entitlement(
         snapshot.entitlement_version,
         snapshot.plan,
@@ -196,5 +201,5 @@ def entitlement_of(snapshot: EntitlementSnapshot) -> Entitlement:
         snapshot.features.get("deployments", True),
         frozenset(Dimension(name) for name in snapshot.quota_blocked if name in _OURS),
         snapshot.ended,
-        fingerprint=blake2b(snapshot.model_dump_json().encode(), digest_size=16).digest(),
+        fingerprint=blake2b(text.encode(), digest_size=16).digest(),
     )

@@ -136,10 +136,10 @@ class Book:
         return found
 
     def _overs(self, place: Place) -> Iterable[tuple[OverKey, int, int]]:
-        limits = self.limits(place)
-        if not limits:
-            return
         total = self.tally.totals(place)
+        if not any(total):
+            return  # nothing is never over a limit
+        limits = self.limits(place)
         for info in GAUGES:
             top = ceiling(limits.get(info.dimension), info, self.policy.multipliers)
             if top is not None and total[info.gauge] > top:
