@@ -29,7 +29,7 @@ DEPLOYMENTS = ("d1", "d2", "d3")
 
 places = st.sampled_from(PLACES)
 deployments = st.sampled_from(DEPLOYMENTS)
-small = st.integers(0, 6)
+small = st.sampled_from((0, 1, 2, 3, 4, 5, 6))
 _plain = st.builds(
     content, places, st.sampled_from(("", "web", "db")), cpu=small, memory=small, disk=small, vapps=st.integers(0, 3)
 )
@@ -40,8 +40,10 @@ contents = st.builds(
 )
 
 _ANYWHERE = (Dimension.CPU, Dimension.MEMORY, Dimension.DISK, Dimension.APPS, Dimension.VAPPS)
-_ceilings = st.one_of(st.none(), st.integers(0, 14)).map(limit)
-limit_tables = st.dictionaries(places, st.dictionaries(st.sampled_from(_ANYWHERE), _ceilings, max_size=4), max_size=4)
+_ceilings = st.sampled_from((0, 1, 2, 3, 4, 6, 8, 11, 14, None)).map(limit)
+limit_tables = st.dictionaries(
+    st.sampled_from((TENANT, *PLACES)), st.dictionaries(st.sampled_from(_ANYWHERE), _ceilings, min_size=1), min_size=1
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Step:
 
 _KINDS = ("reserve", "reserve", "reserve instead", "commit", "commit", "release", "adjust", "fact", "fact", "wait")
 steps = st.builds(Step, st.sampled_from(_KINDS), deployments, contents, st.integers(0, 9))
-histories = st.lists(steps, max_size=12)
+histories = st.lists(steps, min_size=2, max_size=14)
 
 
 def played(
