@@ -11,8 +11,8 @@ from plimsoll_devkit.wire import unique
 
 TESTS_MAX = 15
 TENANTS = 16
-ROOM = {"cpu": 1000}
-"""What each tenant may have: ten deployments of the load, so that some are denied."""
+ROOM = {"cpu": 700}
+"""What each tenant may have: seven deployments of the load, so that some are denied."""
 
 
 @pytest.fixture(scope="session")
