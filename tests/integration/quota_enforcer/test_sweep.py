@@ -44,11 +44,13 @@ async def test_an_expired_limit_is_taken_away_and_told(quota: Platform, wire: Wi
     await quota.set_limits(tenant, {"cpu": 50}, expires_at=soon(), reason="a weekend")
     assert await source(quota, tenant) == "override"
     assert not (await wire.ask(asking("reserve", tenant))).allowed
+    counted = await quota.counted()
 
     events = await wire.events(QUOTA_LIMITS, tenant, count=2, kind="quota.limit_changed.v1", seconds=7)
 
     assert [(event.after, event.version) for event in events] == [(50, 1), (None, 2)]
     assert events[1].changed_by == "plimsoll"
+    assert await counted.since("quota_limit_changes_total", kind="expired") == 1
     assert "expired" in events[1].reason
     assert events[0].seq < events[1].seq
     assert await source(quota, tenant) == "none"
@@ -152,11 +154,14 @@ async def test_an_expired_default_is_taken_away_and_told(
 ) -> None:
     await wire.ask(asking("adjust", tenant, footprint={"vapps": 9}))
     before = len([record for record in wire.records[QUOTA_LIMITS.name] if record.key == b"defaults"])
+    counted = await quota.counted()
     await defaults.set(5, expires_at=soon(2.5))
     assert await source(quota, tenant, "vapps") == "default"
     await wire.events(QUOTA_LIMITS, tenant, kind="quota.over_limit_started.v1", seconds=7)
 
     told = await wire.events(QUOTA_LIMITS, "defaults", count=before + 2, seconds=7)
     assert (told[-1].after, told[-1].changed_by) == (None, "plimsoll")
+    assert await counted.since("quota_limit_changes_total", kind="expired") == 1
+    assert await counted.since("quota_limit_changes_total", kind="set") == 1
     await wire.events(QUOTA_LIMITS, tenant, kind="quota.over_limit_ended.v1", seconds=7)
     assert await source(quota, tenant, "vapps") == "none"

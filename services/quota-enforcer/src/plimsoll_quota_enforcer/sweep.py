@@ -71,24 +71,30 @@ class Sweep:
     async def sweep(self) -> int:
         """Do one bite, and return how many tenants were due."""
         messages: list[OutboxMessage] = []
+        expired = 0
         async with self._pool.acquire() as connection:
             async with connection.transaction():
                 if await connection.fetchval(
                     "SELECT EXISTS (SELECT FROM defaults WHERE expires_at <= clock_timestamp())"
                 ):
-                    await outbox.insert(connection, await forget_expired_defaults(connection))
+                    told = await forget_expired_defaults(connection)
+                    await outbox.insert(connection, told)
+                    expired = len(told)
+            metrics.limit_changes.inc(expired, kind="expired")
             due = [row["tenant"] for row in await connection.fetch(QUERIES["tenants_to_sweep"], BITE)]
             if not due:
                 return 0
             async with connection.transaction():
                 unit = await open_unit(connection, due, self._cache, self._policy, lock="lock_idle_tenants")
                 messages.extend(await forget_expired(connection, unit))
+                expired = len(messages)
                 for tenant in unit.tenants:
                     unit.absorb(expire(unit.state(tenant), unit.now, self._policy, also=(TENANT,)))
                     unit.judged_by_present_defaults(tenant)
                 await unit.write(messages.append)
                 await outbox.insert(connection, messages)
         unit.committed()
+        metrics.limit_changes.inc(expired, kind="expired")
         metrics.swept.inc(len(due))
         if messages:
             self._wake_relay()
