@@ -158,6 +158,17 @@ async def test_a_process_that_starts_after_its_partitions_ran_out_makes_them_fir
     assert "bug" not in quota.enforcer().said()
 
 
+async def test_an_engine_that_fails_ends_the_process_with_1(quota: Platform) -> None:
+    await quota.enforcer().stop()
+    await quota.database.execute("REVOKE UPDATE ON consumer_offsets FROM quota_enforcer")
+    try:
+        await quota.enforcer().start()
+        assert await quota.enforcer().ended() == 1
+        assert "engine failed" in quota.enforcer().said()
+    finally:
+        await quota.database.execute("GRANT UPDATE ON consumer_offsets TO quota_enforcer")
+
+
 async def test_it_ends_in_order_when_asked_to_and_goes_on_where_it_was(
     quota: Platform, wire: Wire, tenant: str
 ) -> None:
