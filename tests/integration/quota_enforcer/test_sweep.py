@@ -61,15 +61,6 @@ async def test_an_expired_limit_is_taken_away_and_told(quota: Platform, wire: Wi
     assert [tuple(row) for row in rows] == [(1, True), (2, False)]
 
 
-async def test_an_expired_limit_does_not_bind_before_it_is_swept(quota: Platform, wire: Wire, tenant: str) -> None:
-    await quota.set_limits(tenant, {"cpu": 50}, expires_at=soon(0.5))
-
-    async def allowed() -> bool:
-        return (await wire.ask(asking("check", tenant))).allowed
-
-    await eventually(allowed, seconds=2)
-
-
 async def test_a_limit_that_expires_may_be_crossed_by_what_it_falls_back_to(
     quota: Platform, wire: Wire, tenant: str
 ) -> None:
