@@ -99,6 +99,33 @@ async def test_a_query_parameter_is_named(api: httpx.AsyncClient) -> None:
     assert problem(answer, codes.INVALID_REQUEST)["errors"][0]["field"] == "query.page"
 
 
+@pytest.mark.parametrize(
+    ("address", "code", "detail"),
+    [
+        ("/limits?pgae=2", codes.UNKNOWN_FIELD, "query.pgae: no such parameter, there are page"),
+        ("/limits?page=2&page=3", codes.INVALID_REQUEST, "query: a parameter is given twice"),
+        ("/conflict?dryrun=true", codes.UNKNOWN_FIELD, "query.dryrun: no such parameter, this address takes none"),
+    ],
+)
+async def test_a_query_parameter_that_would_be_dropped_is_refused(
+    api: httpx.AsyncClient, address: str, code: codes.Code, detail: str
+) -> None:
+    assert problem(await api.get(address), code)["detail"].startswith(detail)
+
+
+async def test_a_key_written_twice_is_refused(api: httpx.AsyncClient) -> None:
+    twice = b'[{"dimension": "cpu", "amount": 1, "amount": 2}]'
+    found = problem(
+        await api.post("/limits", content=twice, headers={"content-type": "application/json"}), codes.INVALID_REQUEST
+    )
+    assert found["detail"].startswith("body: a key is written twice")
+    assert (
+        await api.post(
+            "/limits", content=twice.replace(b', "amount": 2', b""), headers={"content-type": "application/json"}
+        )
+    ).json() == 1
+
+
 @pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b""])
 async def test_undecodable_bodies_are_refused_with_a_code(api: httpx.AsyncClient, body: bytes) -> None:
     answer = await api.post("/limits", content=body, headers={"content-type": "application/json"})

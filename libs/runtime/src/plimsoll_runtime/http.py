@@ -3,10 +3,11 @@
 import json
 import re
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import structlog
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -69,6 +70,7 @@ def create_app(
         version=version,
         # Served from the repository's docs/reference instead: less to reach from outside.
         openapi_url=None,
+        dependencies=[Depends(_only_what_is_understood)],
         responses={"default": {"model": ProblemDocument, "description": "A problem (RFC 9457)"}},
     )
     app.add_exception_handler(RequestValidationError, _on_invalid)
@@ -169,6 +171,32 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay
+
+
+async def _only_what_is_understood(request: Request) -> None:
+    """Refuse what would be dropped in silence: `?env=prod` for `?environment=prod` would change another scope."""
+    known = frozenset(_query_names(request.scope["route"].dependant))
+    given = [name for name, _ in request.query_params.multi_items()]
+    if unknown := [name for name in given if name not in known]:
+        can = f"there are {', '.join(sorted(known))}" if known else "this address takes none"
+        raise Problem(codes.UNKNOWN_FIELD, f"query.{unknown[0][:64]}: no such parameter, {can}")
+    if len(set(given)) < len(given):
+        raise Problem(codes.INVALID_REQUEST, "query: a parameter is given twice: which one counts is anybody's guess")
+    if (body := await request.body()) and request.scope["route"].body_field is not None:
+        json.loads(body, object_pairs_hook=_written_once)  # it was read as JSON before, so it can be
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    yield from (field.alias for field in dependant.query_params)
+    for each in dependant.dependencies:
+        yield from _query_names(each)
+
+
+def _written_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise Problem(codes.INVALID_REQUEST, "body: a key is written twice: which one counts is anybody's guess")
+    return members
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
