@@ -46,7 +46,7 @@ def test_the_demo_sees_what_the_readme_shows(environment: dict[str, str]) -> Non
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("line", [" s  parts", "1. Billing says"])
+@pytest.mark.parametrize("line", [" s  parts", "1. Billing says", "2. "])
 def test_an_interrupt_stops_what_was_started(environment: dict[str, str], line: str) -> None:
     with subprocess.Popen(
         DEMO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
@@ -60,6 +60,8 @@ def test_an_interrupt_stops_what_was_started(environment: dict[str, str], line: 
         output, _ = process.communicate(timeout=40)
 
     assert process.returncode == 130, output
+    assert "Exception ignored" not in output
+    assert output.endswith("interrupted: everything that was started is stopped\n")
     assert started, "it had started something by then"
     assert [pid for pid, began in started.items() if start_time(pid) == began] == []
     assert left_behind(process.pid) == []

@@ -190,6 +190,25 @@ def test_an_interrupted_start_leaves_nothing_behind(stack_commands: Commands) ->
     assert [pid for pid in children if start_time(pid)] == []
 
 
+def test_ctrl_c_while_it_comes_up_stops_it_and_says_so(stack_commands: Commands) -> None:
+    folder = str(stack_commands.folder / "stack")
+    argv = [sys.executable, "-m", "plimsoll_devkit.stack", "--data", folder, "up", "--only", ",".join(PARTS)]
+    up = subprocess.Popen(
+        argv, env=stack_commands.environment, start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    _wait_until(lambda: len(descendants(up.pid)) > 2)
+    started = {pid: start_time(pid) for pid in descendants(up.pid)}
+    for _ in range(2):
+        up.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    _, said = up.communicate(timeout=20)
+    assert up.returncode == 130
+    assert "interrupted: what was started is stopped" in said
+    assert len(started) > 2
+    assert [pid for pid, began in started.items() if start_time(pid) == began] == []
+    assert "nothing is running" in stack_commands("status", code=1)
+
+
 def test_a_private_stack_writes_a_context_and_leaves_no_folder() -> None:
     with PrivateStack(["valkey"]) as stack:
         assert json.loads(stack.write_context().read_text()) == {"valkey": stack.valkey_url}

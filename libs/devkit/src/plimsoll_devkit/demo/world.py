@@ -51,7 +51,12 @@ class World:
         process = await asyncio.create_subprocess_exec(
             PLIMSOLL, *words, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )
-        output, _ = await process.communicate()
+        try:
+            output, _ = await process.communicate()
+        finally:
+            if process.returncode is None:  # interrupted: what is still there when the loop has gone would complain
+                process.kill()
+                await process.wait()
         text = output.decode()
         self.story.ran(f"plimsoll {shlex.join(words)}", text)
         return process.returncode or 0, text

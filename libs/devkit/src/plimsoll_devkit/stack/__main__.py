@@ -74,7 +74,13 @@ def _up(layout: Layout, asked: argparse.Namespace) -> int:
     elif daemon.running(layout) is None:
         names = assembly.set_up(steps, asked.only)
         process = daemon.launch(layout, names)
-        if failure := daemon.wait_until_ready(layout, process, steps):
+        try:
+            failure = daemon.wait_until_ready(layout, process, steps)
+        except KeyboardInterrupt:
+            daemon.abandon(layout, process)
+            print("\ninterrupted: what was started is stopped; its data stays", file=sys.stderr)
+            raise
+        if failure:
             print(f"\n{failure}", file=sys.stderr)
             return 1
         steps.say(f"  {steps.elapsed:5.1f} s  all ready")

@@ -62,6 +62,18 @@ def wait_until_ready(layout: Layout, process: "subprocess.Popen[bytes]", steps: 
             time.sleep(_POLL_SECONDS)
 
 
+def abandon(layout: Layout, process: "subprocess.Popen[bytes]") -> None:
+    """Stop a supervisor that was launched here and may not have written down yet that it runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who is impatient presses twice, and would leave it running
+    process.terminate()
+    try:
+        process.wait(_DOWN_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()  # its children die with it
+        process.wait()
+    layout.context_file.unlink(missing_ok=True)
+
+
 def end(layout: Layout) -> bool:
     """Stop the supervisor and with it every part; False where none ran."""
     pid = running(layout)
