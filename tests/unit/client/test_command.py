@@ -335,3 +335,21 @@ def test_a_closed_pipe_is_no_traceback(service: Canned, output: str) -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)  # noqa: S602  ours
     assert done.stdout in ("t0\n", "{\n")
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("output", ["table", "json", "csv"])
+def test_a_full_disk_is_no_traceback(service: Canned, output: str) -> None:
+    service.say({"scopes": ["acme"]})
+    command = f"{sys.executable} -m plimsoll_client.cli quota list -o {output} --url {service.url} > /dev/full"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602  ours
+    assert done.returncode == 1
+    assert done.stderr == "error: the output could not be written: No space left on device\n"
+
+
+def test_a_context_file_that_is_no_object_is_said_to_be_none(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "context.json").write_text("[]")
+    monkeypatch.setenv("PLIMSOLL_CONTEXT", str(tmp_path / "context.json"))
+    assert run(["context"]) == 1
+    assert "cannot be read: it is no JSON object" in capsys.readouterr().err

@@ -89,9 +89,17 @@ def main() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read it has gone; what is still buffered must not raise again when Python ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
+        code = int(Exit.ERROR)
+    except OSError as error:  # a full disk
+        _discard_stdout()
+        Session().say(f"error: the output could not be written: {error.strerror or error}", "red")
         code = int(Exit.ERROR)
     sys.exit(code)
+
+
+def _discard_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -33,9 +33,11 @@ def read_context() -> Mapping[str, str]:
         raise CommandFailed(Exit.UNREACHABLE, where, _HINT)
     try:
         read = json.loads(found.read_text())
-        return {str(name): str(value) for name, value in read.items()}
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise CommandFailed(Exit.ERROR, f"{found} cannot be read: {error}", _HINT) from None
+    if not isinstance(read, dict):
+        raise CommandFailed(Exit.ERROR, f"{found} cannot be read: it is no JSON object", _HINT)
+    return {str(name): str(value) for name, value in read.items()}
 
 
 def service_url(given: str | None) -> str:
