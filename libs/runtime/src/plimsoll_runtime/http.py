@@ -4,6 +4,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import structlog
 from fastapi import Depends, FastAPI
@@ -183,7 +184,8 @@ async def _only_what_is_understood(request: Request) -> None:
     if len(set(given)) < len(given):
         raise Problem(codes.INVALID_REQUEST, "query: a parameter is given twice: which one counts is anybody's guess")
     if (body := await request.body()) and request.scope["route"].body_field is not None:
-        json.loads(body, object_pairs_hook=_written_once)  # it was read as JSON before, so it can be
+        with suppress(ValueError):  # no JSON, since its content type says nothing of it: refused by what reads fields
+            json.loads(body, object_pairs_hook=_written_once)
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:
