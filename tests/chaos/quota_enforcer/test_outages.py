@@ -25,6 +25,7 @@ async def test_a_part_that_goes_and_comes_back_under_load(
     await enforcer.start()
     await enforcer.ready(PARTITIONS)
     pid, end = enforcer.pid, getattr(quota.stack, how)
+    counted = await quota.counted()
     load = asyncio.gather(flows.run(350, pause=0.02), facts.run(200, pause=0.005))
     try:
         await asyncio.sleep(2)
@@ -40,6 +41,13 @@ async def test_a_part_that_goes_and_comes_back_under_load(
     await enforcer.ready(PARTITIONS)
     await undisturbed(quota, flows)
     await settled(quota, facts)
+    sql = "SELECT count(*) FROM decisions WHERE allowed AND tenant = ANY($1)"
+    stored = await quota.database.fetchval(sql, list(flows.tenants))
+    figures = [
+        await counted.since("quota_decisions_total", verb=verb, verdict="allowed")
+        for verb in ("reserve", "commit", "release", "adjust")
+    ]
+    assert sum(figures) == stored, "what was tried again is counted once"
     assert len(enforcer.said().splitlines()) < LOG_LINES_MAX, enforcer.said()[:3000]
 
 

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from aiokafka.errors import KafkaError
+
 from plimsoll_client import Allowed, Denied, EnforcementClient, Outcome, Unknown
 from plimsoll_client.client import CallFields
 from plimsoll_contracts.topics import USAGE_DELTAS
@@ -31,7 +33,7 @@ class Facts:
     """Revision and millicores of each deployment at the end, by tenant and name."""
 
     async def run(self, deployments: int, *, pause: float = 0.0) -> None:
-        """Tell them all, acknowledged by the broker."""
+        """Tell them all, each again until the broker has acknowledged it, as its publisher would."""
         chance = random.Random(self.seed)
         told = []
         for number in range(deployments):
@@ -40,14 +42,25 @@ class Facts:
             told += [(tenant, name, revision) for revision in range(1, REVISIONS + 1)]
         told += chance.sample(told, len(told) // 5)
         chance.shuffle(told)
-        deliveries = []
-        for tenant, name, revision in told:
-            place = {"tenant": tenant, "environment": "prod", "stack": "blog", "deployment": name}
-            body = {**place, "revision": revision, "after": {"cpu": 10 * revision}}
-            deliveries.append(await self.wire.tell_soon(USAGE_DELTAS, body))
-            if pause:
-                await asyncio.sleep(pause)
-        await asyncio.gather(*deliveries)
+        async with asyncio.TaskGroup() as group:
+            for each in told:
+                group.create_task(self._tell(*each))
+                if pause:
+                    await asyncio.sleep(pause)
+
+    async def _tell(self, tenant: str, name: str, revision: int) -> None:
+        place = {"tenant": tenant, "environment": "prod", "stack": "blog", "deployment": name}
+        body = {**place, "revision": revision, "after": {"cpu": 10 * revision}}
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                await self.wire.tell(USAGE_DELTAS, body)
+            except KafkaError:
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(0.2)
+            else:
+                return
 
 
 @dataclass
