@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.producer import message_accumulator, producer
+from aiokafka.record import default_records
 
 from plimsoll_contracts import codes
 from plimsoll_devkit import sums
@@ -75,6 +77,36 @@ async def test_binary_header_does_not_lose_records(bench: Bench) -> None:
     await bench.add("a", 5)
 
     await bench.sums_to(10)
+
+
+class BrokenName(str):
+    """A header's name as only another client would write it."""
+
+    __slots__ = ()
+
+    def encode(self, *_: Any, **__: Any) -> bytes:
+        return b"\xff\xfe"
+
+
+async def test_header_name_that_is_no_text_does_not_stop_the_partition(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Aiokafka decodes names of headers itself: one record of a foreign client, and the consumer never gets on."""
+    for module in (message_accumulator, producer):
+        monkeypatch.setattr(module, "DefaultRecordBatchBuilder", default_records._DefaultRecordBatchBuilderPy)
+    await bench.add("a", 7)
+    broken = [(BrokenName("x"), b"1"), TYPE]
+    places = [await bench.send(b"{}", key=b"a", headers=broken) for _ in range(2)]
+    for key in ("a", "b", "c", "d", "e"):
+        await bench.add(key, 3)
+
+    await bench.start()
+    await bench.sums_to(22)
+
+    assert [(row["partition"], row["offset"], row["code"]) for row in await bench.letters()] == [
+        (place.partition, place.offset, codes.UNDECODABLE.code) for place in places
+    ]
+    assert set((await bench.rows()).values()) == {(10, 10, 0), (3, 3, 0)}
 
 
 async def test_undecodable_record_does_not_lose_its_neighbours(bench: Bench) -> None:
@@ -210,6 +242,16 @@ async def test_stop_ends_the_batch_first(bench: Bench) -> None:
     await bench.start()
     await bench.sums_to(10)
     assert await bench.rows() == {"a": (10, 10, 0)}
+
+
+async def test_stop_while_starting_leaves_nothing_running(bench: Bench) -> None:
+    """FastStream's own start goes on in the background when the application is told to stop."""
+    for _ in range(5):
+        engine = await bench.start()
+        await bench.stop(engine)
+
+        assert all(task.done() for task in engine._tasks.values())
+        assert engine.failure is None
 
 
 async def test_each_request_is_answered_at_its_own_address(bench: Bench) -> None:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import structlog
@@ -139,10 +140,12 @@ def build(
     group: Group | None = None,
     out: str | None = None,
     hook: Callable[[Sequence[Received[Increment]]], Awaitable[None]] | None = None,
+    **options: Any,
 ) -> tuple[Engine[Unit], AsgiFastStream]:
     """Wire the engine and its application; `name` is also the prefix of its two topics.
 
-    `hook` is awaited with each handler's batch before it is added: a test's place to wait or to fail.
+    `hook` is awaited with each handler's batch before it is added: a test's place to wait or to fail. Further
+    options are the engine's own.
     """
 
     async def open_unit(tx: Transaction, keys: Sequence[str]) -> Unit:
@@ -158,6 +161,7 @@ def build(
         instance=instance,
         settings=settings,
         group=group,
+        **options,
     )
     requests, facts = topics(name)
 

@@ -60,6 +60,8 @@ class Bench:
 
     async def start(self, **options: Any) -> Engine[sums.Unit]:
         """Run an engine in this process, as its application would; it is stopped with the bench at the latest."""
+        # A failure is raised by `stop`; ending the process would end the tests.
+        options = {"on_failure": lambda: None, **options}
         engine, app = sums.build(name=self.name, bootstrap=self.bootstrap, database=self.database, **options)
         running, stop = asyncio.Event(), asyncio.Event()
 
@@ -86,6 +88,8 @@ class Bench:
             stop, task = self._running.pop(engine)
             stop.set()
             await task
+            if engine.failure is not None:
+                raise engine.failure
 
     async def stop_all(self) -> None:
         """End every engine that runs in this process."""

@@ -22,6 +22,9 @@ from plimsoll_streams.records import Partition, Record
 
 S = TypeVar("S", bound=Session)
 
+IDLE_STOP_SECONDS = 1.0
+"""How long stopping waits for a loop that has no batch in hand."""
+
 
 class _Stale(Exception):
     """Some rows are not as this batch expects them; the transaction is rolled back."""
@@ -106,9 +109,16 @@ class Consumer(Generic[S]):
                     raise
                 await self._wait(error)
 
-    def stop(self) -> None:
-        """End `run` after the batch in flight."""
+    async def stop(self, task: "asyncio.Task[None]", *, seconds: float) -> None:
+        """End `run`, which is `task`, after the batch in flight, bounded."""
         self._stopping.set()
+        # Without a batch it may be waiting for a rebalance to end, which can take as long as an outage.
+        for patience in (IDLE_STOP_SECONDS, seconds):
+            await asyncio.wait([task], timeout=patience)
+            if task.done() or self._idle.is_set():
+                break
+        task.cancel()
+        await asyncio.wait([task])
 
     async def _round(self) -> None:
         claim_error: Exception | None = None
@@ -169,15 +179,27 @@ class Consumer(Generic[S]):
                 self._observer.refused(partition, holding.why)
 
     async def _poll(self) -> Mapping[Partition, Sequence[Record]]:
-        settings = self._settings
+        settings, began = self._settings, self._now()
         batch = await self._source.poll((), seconds=settings.poll_seconds, limit=settings.records_max)
+        if batch and self._now() - began < settings.top_up_seconds:
+            batch = await self._top_up(batch)
         urgent = [partition for partition in self.ownership.claims() if partition.topic in self._first_topics]
         if not batch or not urgent or all(partition.topic in self._first_topics for partition in batch):
             return batch
         # Facts came: whatever waits to be decided first goes into this very batch, so that a flood of facts
         # delays no verdict by more than the batch before it.
-        more = await self._source.poll(urgent, seconds=0, limit=settings.first_records_max)
-        return {**batch, **{partition: [*batch.get(partition, ()), *more[partition]] for partition in more}}
+        return _joined(batch, await self._source.poll(urgent, seconds=0, limit=settings.first_records_max))
+
+    async def _top_up(self, batch: Mapping[Partition, Sequence[Record]]) -> Mapping[Partition, Sequence[Record]]:
+        """Add what has come to the broker during the last batch.
+
+        What a poll finds waiting was fetched when the last batch began, and aiokafka fetches nothing more before
+        it is taken: without a second look, each record would wait for one batch more than it has to.
+        """
+        room = self._settings.records_max - sum(map(len, batch.values()))
+        if room <= 0:
+            return batch
+        return _joined(batch, await self._source.poll((), seconds=self._settings.top_up_seconds, limit=room))
 
     async def _handle(self, batch: Mapping[Partition, Sequence[Record]]) -> None:
         selection = self._believe(ownership.select_fresh(batch, self.ownership.claims()))
@@ -360,3 +382,9 @@ class Consumer(Generic[S]):
             }
             for partition, holding in sorted(self.ownership.holdings.items())
         }
+
+
+def _joined(
+    batch: Mapping[Partition, Sequence[Record]], more: Mapping[Partition, Sequence[Record]]
+) -> Mapping[Partition, Sequence[Record]]:
+    return {**batch, **{partition: [*batch.get(partition, ()), *more[partition]] for partition in more}}

@@ -85,10 +85,7 @@ def decode_by_type(topic: Topic) -> Decode:
     """Return the usual decoder: `ce_type` chooses the model, which reads the JSON bytes."""
 
     def decode(record: Record) -> BaseModel:
-        try:
-            kind = text_header(record.headers, "ce_type")
-        except EnvelopeError as error:
-            raise Invalid(error.code, error.detail) from error
+        kind = text_header(record.headers, "ce_type")
         model = topic.messages.get(kind or "")
         if model is None:
             raise Invalid(codes.INVALID_REQUEST, f"ce_type {kind!r} is not one of {sorted(topic.messages)}")
@@ -157,11 +154,15 @@ class Dispatcher(Generic[U]):
         await self._replies.learn(reply_topics)
 
     def _decode(self, record: Record) -> Received[Any] | Exception:
+        if record.unreadable:
+            return Invalid(codes.UNDECODABLE, record.unreadable)
         try:
             return Received(self._by_topic[record.topic].decode(record), record)
         except ValidationError as error:
             # The code of the first field that has one, and what is wrong without the input, which may be private.
             return Invalid(code_of(error), explain(error))
+        except EnvelopeError as error:
+            return Invalid(error.code, error.detail)
         except Exception as error:  # noqa: BLE001 - a bug of the decoder; apply() raises it where it can be bisected
             return error
 

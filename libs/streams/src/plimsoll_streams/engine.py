@@ -45,6 +45,11 @@ STOP_SECONDS = 10.0
 log = structlog.get_logger("plimsoll.streams")
 
 
+def _end_process() -> None:
+    """Stop in good order. AsgiFastStream.exit() does nothing under its own run(); uvicorn listens to this."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 class Engine(Generic[U]):
     """The consumer of one service's topics, its outbox and its replies."""
 
@@ -60,6 +65,7 @@ class Engine(Generic[U]):
         group: kafka.Group | None = None,
         reply_prefix: str = REPLY_PREFIX,
         needs: tuple[str, ...] = (),
+        on_failure: Callable[[], None] = _end_process,
     ) -> None:
         """Wire nothing yet.
 
@@ -73,6 +79,7 @@ class Engine(Generic[U]):
             group: how the member keeps its place.
             reply_prefix: what reply topics begin with.
             needs: further topics that must exist at start, such as those of the outbox.
+            on_failure: called when a task of the engine ended by an error; by default the process ends.
         """
         self.name = name
         self.pool = pool
@@ -84,6 +91,7 @@ class Engine(Generic[U]):
         self._group = group or kafka.Group()
         self._reply_prefix = reply_prefix
         self._needs = needs
+        self._on_failure = on_failure
         self._subscriptions: list[Subscription[U]] = []
         self._relay = Relay(pool, self._make_outbox_producer)
         self._replies: Replies | None = None
@@ -92,6 +100,7 @@ class Engine(Generic[U]):
         self._ledger = Ledger(pool, consumer=name, owner=f"{name}-{instance}")
         self._listener = GroupListener()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ending = False
         self.failure: BaseException | None = None
         """Why the engine ended by itself, if it did."""
 
@@ -174,6 +183,8 @@ class Engine(Generic[U]):
     async def _begin(self) -> None:
         if self._consumer is None or self._replies is None:
             raise RuntimeError("the application did not run its startup hooks")
+        if self._ending:
+            return  # told to stop while starting: nobody would end these tasks
         self._start("consume", self._consumer.run())
         self._start("relay", self._relay.run())
         self._start("replies", self._replies.run())
@@ -190,21 +201,19 @@ class Engine(Generic[U]):
             return
         self.failure = error
         log.error("engine failed", task=task.get_name(), exc_info=error)
-        # AsgiFastStream.exit() does nothing under its own run(); uvicorn listens to this.
-        os.kill(os.getpid(), signal.SIGTERM)
+        self._on_failure()
 
     async def _end(self) -> None:
         """While broker and producers still run: finish the batch, send replies, drain the outbox, each bounded."""
+        self._ending = True
         if self._consumer is not None and (loop := self._tasks.get("consume")) is not None:
-            self._consumer.stop()
-            await asyncio.wait([loop], timeout=STOP_SECONDS)
-            loop.cancel()
+            await self._consumer.stop(loop, seconds=STOP_SECONDS)
         if (watch := self._tasks.get("watchdog")) is not None:
             watch.cancel()
         if self._source is not None:
             await self._source.settle()
-        if self._replies is not None and (task := self._tasks.get("replies")) is not None:
-            await self._replies.stop(task, seconds=STOP_SECONDS)
+        if self._replies is not None:
+            await self._replies.stop(self._tasks.get("replies"), seconds=STOP_SECONDS)
         if (task := self._tasks.get("relay")) is not None:
             await self._relay.stop(task, seconds=STOP_SECONDS)
         await self._ledger.close()

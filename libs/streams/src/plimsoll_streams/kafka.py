@@ -54,7 +54,9 @@ def consumer_options(name: str, instance: str, group: Group) -> dict[str, Any]:
         "auto_offset_reset": "earliest",
         "fetch_min_bytes": 1,
         "fetch_max_wait_ms": 250,
-        "max_partition_fetch_bytes": 2 * _MIB,
+        # Bounds what lies fetched and unread in memory; a larger single record still comes.
+        "max_partition_fetch_bytes": _MIB,
+        "fetch_max_bytes": 16 * _MIB,
     }
 
 

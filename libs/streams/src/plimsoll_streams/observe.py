@@ -27,7 +27,7 @@ class Trouble:
         self._held_back = 0
         self._lasts = False
 
-    def again(self, error: Exception, **more: object) -> None:
+    def again(self, error: BaseException, **more: object) -> None:
         """It happened (again)."""
         self._lasts = True
         now = time.monotonic()

@@ -10,11 +10,11 @@ from typing import Any
 import asyncpg
 import structlog
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, KafkaTimeoutError, ProducerClosed
 
 from plimsoll_streams import metrics
 from plimsoll_streams.crashpoints import crash_at
-from plimsoll_streams.failures import Backoff, is_transient
+from plimsoll_streams.failures import Backoff
 from plimsoll_streams.observe import Trouble
 from plimsoll_streams.records import Headers, OutboxMessage
 from plimsoll_streams.transactions import Connection, Transactions
@@ -65,6 +65,13 @@ def join_headers(names: Sequence[bytes], values: Sequence[bytes | None]) -> Head
     return tuple((name.decode(), value) for name, value in zip(names, values, strict=True))
 
 
+def is_away(error: Exception) -> bool:
+    """Say whether sending failed for want of a broker, not for the message's own sake."""
+    if isinstance(error, KafkaError):
+        return error.retriable or isinstance(error, KafkaTimeoutError | ProducerClosed)
+    return isinstance(error, TimeoutError | OSError)
+
+
 class Relay:
     """Publishes the outbox of one schema. Of several processes each shard is drained by one at a time.
 
@@ -98,9 +105,7 @@ class Relay:
                 await self._gauge()
                 backoff.reset()
                 self._trouble.over()
-            except Exception as error:
-                if not is_transient(error):
-                    raise
+            except Exception as error:  # noqa: BLE001 - trying again loses nothing, and the oldest row's age alerts
                 wait = backoff.next()
                 self._trouble.again(error, seconds=round(wait, 2))
                 await asyncio.sleep(wait)
@@ -135,7 +140,7 @@ class Relay:
         for row_id in published:
             self._sent.pop(row_id, None)
         metrics.outbox_published.inc(len(published))
-        if error is not None:
+        if error is not None and not published:
             raise error
         return 0.0
 
@@ -146,10 +151,9 @@ class Relay:
         error: Exception | None = None
         try:
             async with asyncio.timeout(ACK_SECONDS):
-                for row in rows:
-                    if row["id"] not in self._sent:
-                        self._sent[row["id"]] = await self._send(producer, row)
-                await asyncio.wait([self._sent[row["id"]] for row in rows])
+                error = await self._send_all(producer, rows)
+                if sent := [self._sent[row["id"]] for row in rows if row["id"] in self._sent]:
+                    await asyncio.wait(sent)
         except (TimeoutError, KafkaError) as failed:
             # A send that raised or was cancelled enqueued nothing; the rows before it may still be acknowledged.
             error = failed
@@ -158,15 +162,31 @@ class Relay:
             future = self._sent.get(row["id"])
             if future is None or not future.done():
                 continue
-            if future.cancelled() or future.exception() is not None:
-                del self._sent[row["id"]]
-                error = future.exception() if not future.cancelled() else error  # type: ignore[assignment]
-                metrics.outbox_failures.inc()
-            else:
+            if future.exception() is None:
                 published.append(row["id"])
+            else:
+                del self._sent[row["id"]]
+                error = KafkaError(f"not acknowledged: {future.exception()!r}")
+                metrics.outbox_failures.inc()
         if error is not None and not self._has_pending():
             await self._renew()
         return published, error
+
+    async def _send_all(self, producer: AIOKafkaProducer, rows: Sequence[asyncpg.Record]) -> Exception | None:
+        """Send what was not sent before; return the error of a message that can never be sent, if there is one."""
+        error: Exception | None = None
+        for row in rows:
+            if row["id"] in self._sent:
+                continue
+            try:
+                self._sent[row["id"]] = await self._send(producer, row)
+            except Exception as failed:
+                if is_away(failed):
+                    raise
+                # Too large, or neither key nor value: it must not hold up the others.
+                metrics.outbox_failures.inc()
+                error = failed
+        return error
 
     @staticmethod
     async def _send(producer: AIOKafkaProducer, row: asyncpg.Record) -> asyncio.Future[Any]:

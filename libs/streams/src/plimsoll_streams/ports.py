@@ -103,6 +103,8 @@ class Settings:
     first_records_max: int = 500
     """Most records of the topics that are decided first, on top of what the poll brought."""
     poll_seconds: float = 0.1
+    top_up_seconds: float = 0.003
+    """How long a poll that found records waiting looks for more: a round trip to the broker."""
     attempt_seconds: float = 30.0
     revoke_seconds: float = 5.0
     """How long a rebalance waits for the batch in flight; correctness does not rest on it."""

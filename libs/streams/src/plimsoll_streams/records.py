@@ -27,6 +27,8 @@ class Record:
     value: bytes | None
     headers: Headers = ()
     timestamp_ms: int = 0
+    unreadable: str = ""
+    """Why the client could not even read it: then only its place is known, and the rest is empty."""
 
 
 @dataclass(frozen=True, slots=True)

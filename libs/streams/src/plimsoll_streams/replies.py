@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError
 from plimsoll_contracts.codes import NO_REPLY_TO, REPLY_TO_REFUSED, REPLY_TO_UNKNOWN, Code
 from plimsoll_streams import metrics
 from plimsoll_streams.failures import Transient
+from plimsoll_streams.observe import Trouble
 from plimsoll_streams.records import Reply
 
 BACKLOG_MAX = 20_000
@@ -35,6 +36,7 @@ class Replies:
         self._wake = asyncio.Event()
         self._pending: set[asyncio.Future[Any]] = set()
         self._stopping = False
+        self._trouble = Trouble("reply")
 
     def check_reply_to(self, topic: str | None, partition: int | None) -> Code | None:
         """Say what is wrong with a reply address, None if nothing is. `learn` must have seen the topic."""
@@ -99,7 +101,7 @@ class Replies:
                         partition=reply.partition,
                         headers=list(reply.headers),
                     )
-                except (KafkaError, AssertionError) as error:  # aiokafka asserts that the partition exists
+                except Exception as error:  # noqa: BLE001 - a reply that cannot be sent costs itself, not the others
                     self._failed(error)
                     self._partitions.pop(reply.topic, None)
                     continue
@@ -118,15 +120,16 @@ class Replies:
 
     def _failed(self, error: BaseException) -> None:
         metrics.replies.inc(outcome="failed")
-        log.debug("reply failed", error=repr(error))
+        self._trouble.again(error)
 
-    async def stop(self, task: "asyncio.Task[None]", *, seconds: float) -> None:
-        """Send what is there, bounded, and close."""
+    async def stop(self, task: "asyncio.Task[None] | None", *, seconds: float) -> None:
+        """Send what is there, bounded, and close; `task` is that of `run`, if it ever began."""
         self._stopping = True
         self._wake.set()
         try:
             async with asyncio.timeout(seconds):
-                await task
+                if task is not None:
+                    await task
                 if self._pending:
                     await asyncio.wait(self._pending)
                 await self._producer.stop()

@@ -1,9 +1,9 @@
 """How are records got from Kafka: aiokafka's consumer behind the loop's few verbs."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from plimsoll_streams.consumer import Consumer
@@ -11,6 +11,7 @@ from plimsoll_streams.ledger import Session
 from plimsoll_streams.records import Partition, Record
 
 COMMIT_SECONDS = 5.0
+STEP_MS = 1_000
 
 
 class KafkaSource:
@@ -19,6 +20,8 @@ class KafkaSource:
     def __init__(self, current: Callable[[], AIOKafkaConsumer]) -> None:
         self._current = current
         self._commit: asyncio.Task[None] | None = None
+        self._next: dict[TopicPartition, int] = {}
+        """The offset after what was last sought or delivered, of every partition that was ever ours."""
 
     def pause(self, partitions: Collection[Partition]) -> None:
         """Fetch no more of these; also what was fetched already is not delivered."""
@@ -30,7 +33,9 @@ class KafkaSource:
 
     def seek(self, partition: Partition, offset: int) -> None:
         """Read on from `offset`."""
-        self._current().seek(TopicPartition(*partition), offset)
+        tp = TopicPartition(*partition)
+        self._current().seek(tp, offset)
+        self._next[tp] = offset
 
     async def first_offsets(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Return the first offset of each log."""
@@ -46,22 +51,47 @@ class KafkaSource:
         self, partitions: Collection[Partition], *, seconds: float, limit: int
     ) -> Mapping[Partition, Sequence[Record]]:
         """Return fetched records. Not to be wrapped in a timeout: aiokafka would lose count of its waiters."""
-        found = await self._current().getmany(*_theirs(partitions), timeout_ms=int(seconds * 1000), max_records=limit)
-        return {
-            Partition(tp.topic, tp.partition): [
-                Record(
-                    each.topic,
-                    each.partition,
-                    each.offset,
-                    each.key,
-                    each.value,
-                    tuple(each.headers),
-                    each.timestamp,
-                )
-                for each in records
-            ]
-            for tp, records in found.items()
-        }
+        consumer = self._current()
+        try:
+            found = await consumer.getmany(*_theirs(partitions), timeout_ms=int(seconds * 1000), max_records=limit)
+        except UnicodeDecodeError as error:
+            # The name of a header, which aiokafka decodes itself: one such record would stop us for ever.
+            tp = _broken_off(consumer, error)
+            self._go_back()
+            read = await self._step_over(tp, limit)
+            return {Partition(tp.topic, tp.partition): read} if read else {}
+        except Exception:
+            self._go_back()
+            raise
+        for tp, records in found.items():
+            self._next[tp] = records[-1].offset + 1
+        return {Partition(tp.topic, tp.partition): _ours(records) for tp, records in found.items()}
+
+    def _go_back(self) -> None:
+        """Read again what a failed poll had taken from other partitions: aiokafka moved on and dropped it."""
+        assigned = self._current().assignment()
+        for tp, offset in self._next.items():
+            if tp in assigned:
+                self._current().seek(tp, offset)
+
+    async def _step_over(self, tp: TopicPartition, limit: int) -> list[Record]:
+        """Read one by one up to the record that cannot be read, and stand in for it."""
+        consumer = self._current()
+        read: list[Record] = []
+        while len(read) < limit:
+            try:
+                found = await consumer.getmany(tp, timeout_ms=STEP_MS, max_records=1)
+            except UnicodeDecodeError as error:
+                offset = self._next[tp]
+                unreadable = f"the name of a header is not UTF-8: {error.reason}"
+                read.append(Record(tp.topic, tp.partition, offset, None, None, unreadable=unreadable))
+                self.seek(Partition(tp.topic, tp.partition), offset + 1)
+                break
+            if not found:
+                break
+            read += _ours(found[tp])
+            self._next[tp] = read[-1].offset + 1
+        return read
 
     def commit_soon(self, offsets: Mapping[Partition, int]) -> None:
         """Commit in the background unless the last one is still on its way; what fails is made up by the next."""
@@ -79,6 +109,22 @@ class KafkaSource:
         """Wait for a commit on its way."""
         if self._commit is not None:
             await self._commit
+
+
+def _ours(records: Iterable[ConsumerRecord]) -> list[Record]:
+    return [
+        Record(each.topic, each.partition, each.offset, each.key, each.value, tuple(each.headers), each.timestamp)
+        for each in records
+    ]
+
+
+def _broken_off(consumer: AIOKafkaConsumer, error: UnicodeDecodeError) -> TopicPartition:
+    """Find the partition at which reading broke off. Only aiokafka's private state tells; a test looks after it."""
+    for tp, result in consumer._fetcher._records.items():  # noqa: SLF001
+        iterator = getattr(getattr(result, "_partition_records", None), "_records_iterator", None)
+        if iterator is not None and iterator.gi_frame is None:
+            return tp
+    raise error
 
 
 class GroupListener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
