@@ -104,7 +104,7 @@ class Enforcement(RuleBasedStateMachine):
         lost=st.sampled_from((False,) * 9 + (True,)),
     )
     def batch(self, asked: list[Shape], told: list[Shape], process: int, *, lost: bool) -> None:
-        """Requests, then facts, in one transaction, which may be lost with the process before it commits."""
+        """Requests, then facts, in one transaction, which may be lost before it commits."""
         bodies: list[Body] = []
         for shape in asked:
             bodies.append(self.request(shape, bodies))
@@ -113,7 +113,6 @@ class Enforcement(RuleBasedStateMachine):
         facts = [self.fact(shape) for shape in told]
         if lost:
             self.system.batch(bodies, facts, process, lost=True)
-            self.system.restart(process)
         else:
             self.tell(bodies, facts, process)
             self.sent += bodies

@@ -83,12 +83,15 @@ def test_a_cache_that_another_process_has_overtaken_is_not_believed(tenant: Stor
 
 
 def test_a_transaction_that_is_lost_leaves_no_trace_in_its_process(tenant: Stored) -> None:
+    """Nor when another process takes the same number of steps meanwhile, so that ``seq`` is the same."""
     tenant.relimit(("", ""), {"cpu": (10, "enforce")}, 0, force=False)
     lost = reserve(tenant, 9, "d1")
-    tenant.batch([lost], [delta(1, {"cpu": 3}, "d9")], 0, lost=True)
-    told = tenant.batch([reserve(tenant, 10, "d2")], [], 0)
+    tenant.batch([lost], [], 0, lost=True)
+    tenant.batch([reserve(tenant, 1, "d2")], [], 1)
+    told = tenant.batch([reserve(tenant, 9, "d3")], [], 0)
     assert told.replies[0].allowed
-    assert not tenant.batch([lost], [], 0).replies[0].allowed
+    again = tenant.batch([lost], [], 0).replies[0]
+    assert (again.allowed, again.repeated) == (False, False)
 
 
 @pytest.mark.parametrize("process", [0, 1])
