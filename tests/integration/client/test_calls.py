@@ -313,10 +313,19 @@ async def test_a_missing_topic_is_named_at_start(kafka_bootstrap: str, caller: s
 
 
 async def test_no_broker_at_start_is_said_in_our_words() -> None:
-    with pytest.raises(ClientStartError, match=r"connect to 127\.0\.0\.1:9"):
+    with pytest.raises(ClientStartError, match=r"^could not connect to 127\.0\.0\.1:9: KafkaConnectionError"):
         await EnforcementClient("127.0.0.1:9", start_timeout=2).__aenter__()
 
 
 async def test_a_client_that_was_not_started_says_how() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         await EnforcementClient("127.0.0.1:9").check(tenant="a", deployment="d", footprint={}, on_unknown="open")
+
+
+async def test_a_misspelt_choice_is_no_choice() -> None:
+    """Neither open nor closed: it would go on after a commit without an answer, which "closed" does not."""
+    client, asked = EnforcementClient("127.0.0.1:9"), {"tenant": "a", "deployment": "d", "footprint": {}}
+    with pytest.raises(ValueError, match="on_unknown is 'close': choose 'open' or 'closed'"):
+        client.reserve(**asked, on_unknown="close")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="choose 'open' or 'closed'"):
+        await client.check(**asked, on_unknown="close")  # type: ignore[arg-type]

@@ -113,8 +113,9 @@ class Channel:
                 await self._consumer.position(pinned)
         except (TimeoutError, KafkaError, OSError) as error:
             await self.stop()
-            why = str(error) or type(error).__name__
-            raise ClientStartError(f"could not {doing} within {self.start_timeout} s: {why}") from error
+            if isinstance(error, TimeoutError):
+                raise ClientStartError(f"could not {doing} within {self.start_timeout} s") from error
+            raise ClientStartError(f"could not {doing}: {error or type(error).__name__}") from error
         except BaseException:
             await self.stop()
             raise

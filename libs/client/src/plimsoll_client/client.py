@@ -127,7 +127,7 @@ class EnforcementClient:
     ) -> Outcome:
         """Ask whether this would be allowed now. Advisory: nothing is stored or held."""
         body = {"verb": "check", "tenant": tenant, "deployment": deployment, "footprint": footprint, **fields}
-        return await self._call(CheckRequest, body, proceed=on_unknown == "open")
+        return await self._call(CheckRequest, body, proceed=_open(on_unknown))
 
     def reserve(
         self,
@@ -140,6 +140,7 @@ class EnforcementClient:
     ) -> Reservation:
         """Check and hold in one step. Await the result for an outcome, or use it with ``async with``."""
         body = {"verb": "reserve", "tenant": tenant, "deployment": deployment, "footprint": footprint, **fields}
+        _open(on_unknown)  # before anything is asked
         return Reservation(self, name_request(body), on_unknown)
 
     async def commit(
@@ -168,7 +169,7 @@ class EnforcementClient:
 
     async def reserve_once(self, body: Mapping[str, Any], on_unknown: OnUnknown) -> Outcome:
         """Send a reservation's request; a ``Reservation`` calls this each time it is awaited."""
-        return await self._call(ReserveRequest, dict(body), proceed=on_unknown == "open")
+        return await self._call(ReserveRequest, dict(body), proceed=_open(on_unknown))
 
     async def adjust_as_reserved(self, body: Mapping[str, Any], revision: int | None) -> Outcome:
         """Settle what a reserve asked for, where the service knows no hold of it."""
@@ -244,6 +245,13 @@ class EnforcementClient:
                 counters.unknown_open += 1
             case Unknown():
                 counters.unknown_closed += 1
+
+
+def _open(on_unknown: OnUnknown) -> bool:
+    """Read the caller's choice; a misspelt one must not become either."""
+    if on_unknown not in ("open", "closed"):
+        raise ValueError(f"on_unknown is {on_unknown!r}: choose 'open' or 'closed'")
+    return on_unknown == "open"
 
 
 def name_request(body: dict[str, Any]) -> dict[str, Any]:
