@@ -298,5 +298,5 @@ def test_the_storage_keeps_to_the_model(connections: asyncpg.Pool, stack_thread:
     class OverStorage(Enforcement):
         make = staticmethod(lambda: Stored(f"t{next(numbers)}", connections, stack_thread.run))
 
-    fewer = settings(max_examples=max(1, settings().max_examples // 4), suppress_health_check=list(HealthCheck))
+    fewer = settings(max_examples=max(1, settings().max_examples // 3), suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(seed(SEED)(OverStorage), settings=fewer)
