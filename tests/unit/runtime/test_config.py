@@ -102,3 +102,17 @@ def test_a_migrate_job_needs_only_the_owners_address(monkeypatch: pytest.MonkeyP
     given(monkeypatch, PLIMSOLL_MIGRATE_DSN="postgresql://plimsoll_owner@127.0.0.1/plimsoll")
 
     assert config.load(config.MigrateSettings).migrate_dsn.get_secret_value().startswith("postgresql://")
+
+
+def test_a_variable_without_effect_is_named_with_what_was_probably_meant() -> None:
+    environ = {
+        **GOOD,
+        "PLIMSOLL_HTTP_PROT": "1",
+        "PLIMSOLL_TOKEN_FILE": "/t",
+        "plimsoll_http_port": "1",
+        "HTTP_PORT": "",
+    }
+    assert config.strangers(Example, {**environ, "PLIMSOLL_CONTEXT": "x"}) == [
+        "PLIMSOLL_CONTEXT is no setting of this process",
+        "PLIMSOLL_HTTP_PROT is no setting of this process: did you mean PLIMSOLL_HTTP_PORT?",
+    ]

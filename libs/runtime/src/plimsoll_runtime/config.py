@@ -4,6 +4,7 @@ Every setting is an environment variable `PLIMSOLL_<FIELD>`, or a file named by 
 (how orchestrators hand over secrets). An empty variable counts as not set.
 """
 
+import difflib
 import os
 import sys
 from collections.abc import Mapping
@@ -86,6 +87,17 @@ def describe(settings: Settings) -> list[tuple[str, str, str]]:
         (_variable(field), _shown(getattr(settings, field)), settings._sources.get(field, "default"))  # noqa: SLF001
         for field in type(settings).model_fields
     ]
+
+
+def strangers(cls: type[Settings], environ: Mapping[str, str]) -> list[str]:
+    """Say of each variable that looks like a setting and is none which one was probably meant: it has no effect."""
+    known = {name for field in cls.model_fields for name in (_variable(field), f"{_variable(field)}_FILE")}
+    said = []
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name.upper() not in known:
+            near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
+            said.append(f"{name} is no setting of this process" + (f": did you mean {near[0]}?" if near else ""))
+    return said
 
 
 def render(rows: list[tuple[str, str, str]]) -> str:

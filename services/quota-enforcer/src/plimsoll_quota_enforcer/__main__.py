@@ -1,6 +1,7 @@
 """How is the enforcer started: ``python -m plimsoll_quota_enforcer [migrate | --check-config]``."""
 
 import asyncio
+import os
 import signal
 import sys
 
@@ -81,6 +82,8 @@ def main(arguments: list[str]) -> int:
             return asyncio.run(migrate())
         case ["--check-config"]:
             print(config.render(config.describe(config.load(EnforcerSettings))))
+            for stranger in config.strangers(EnforcerSettings, os.environ):
+                print(stranger, file=sys.stderr)
             return 0
         case _:
             print(USAGE, file=sys.stderr)
