@@ -29,7 +29,10 @@ def bootstrap() -> str:
 
 
 async def ask(producer: AIOKafkaProducer, consumer: AIOKafkaConsumer, body: dict[str, Any]) -> dict[str, Any]:
-    """Send one request and wait for its reply. To repeat it, send the same body: it is never decided twice."""
+    """Send one request and wait for its reply. To repeat it, send the same body: it is never decided twice.
+
+    Who repeats a reserve looks at ``hold.state`` too: where it is ``expired``, the room is no longer held.
+    """
     (mine,) = consumer.assignment()
     correlation = uuid.uuid4().hex
     headers = {
