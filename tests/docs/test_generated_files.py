@@ -15,3 +15,9 @@ def test_a_new_metric_would_be_missed_in_the_reference(monkeypatch: pytest.Monke
     assert declared, "the services declare metrics"
     monkeypatch.setattr(metrics, "catalogue", lambda: declared[1:])
     assert reference.stale() == ["docs/reference/metrics.md differs"]
+
+
+def test_every_address_of_the_http_api_is_described_with_its_errors() -> None:
+    described = reference.openapi()["paths"]
+    assert "patch" in described["/api/v1/quota/tenants/{tenant}/limits"]
+    assert all("default" in each["responses"] for methods in described.values() for each in methods.values())

@@ -2,15 +2,18 @@
 
 import argparse
 import importlib
+import json
 import pkgutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from plimsoll_client.cli import __main__ as cli
 from plimsoll_contracts import export
 from plimsoll_devkit.stack import compose
 from plimsoll_devkit.stack.context import ROOT
+from plimsoll_quota_enforcer.api import Api
 from plimsoll_runtime import metrics
 
 _DECLARING = ("plimsoll_runtime", "plimsoll_streams", "plimsoll_client", "plimsoll_quota_enforcer")
@@ -39,7 +42,14 @@ def pages() -> Mapping[Path, str]:
         ROOT / "compose.yaml": compose.render(),
         _CONTRACTS / "cli.md": cli.reference(),
         _CONTRACTS / "metrics.md": metrics.reference(metrics.catalogue()),
+        _CONTRACTS / "openapi.json": json.dumps(openapi(), indent=2) + "\n",
     }
+
+
+def openapi() -> dict[str, Any]:
+    """The description of the HTTP API: made from its routes, which answer nothing here."""
+    nothing: Any = None
+    return Api(nothing, nothing, nothing, client=nothing, wake_relay=nothing).app().openapi()
 
 
 def stale() -> list[str]:
