@@ -1,53 +1,28 @@
 """The one loop that consumes: claim, poll, decode, one transaction, replies after the commit.
 
 It is written against a source of records, a ledger and a processor, and takes its time from the running event
-loop, so that the simulation drives this very code. Nothing else claims, seeks, resumes or applies.
+loop, so that the simulation drives this very code. Nothing but it and its applier claims, seeks or resumes.
 """
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from plimsoll_streams import ownership
+from plimsoll_streams.applier import Applier, Standing
 from plimsoll_streams.crashpoints import crash_at
-from plimsoll_streams.failures import Backoff, Invalid, is_transient
-from plimsoll_streams.ownership import Claim, Ownership, Phase, Selection, Slice, Verdict
-from plimsoll_streams.poison import Bugs
-from plimsoll_streams.ports import Effects, Ledger, Observer, Processor, Session, Settings, Source
+from plimsoll_streams.failures import Backoff, is_transient
+from plimsoll_streams.ownership import Ownership, Phase, Selection
+from plimsoll_streams.ports import Ledger, Observer, Processor, Session, Settings, Source
 from plimsoll_streams.records import Partition, Record
 
 S = TypeVar("S", bound=Session)
 
 IDLE_STOP_SECONDS = 1.0
 """How long stopping waits for a loop that has no batch in hand."""
-
-
-class _Stale(Exception):
-    """Some rows are not as this batch expects them; the transaction is rolled back."""
-
-    def __init__(self, verdicts: Mapping[Partition, Verdict], rows: Mapping[Partition, Claim]) -> None:
-        self.verdicts = verdicts
-        self.rows = rows
-
-
-@dataclass(frozen=True, slots=True)
-class _InDoubt:
-    """A transaction whose COMMIT was sent and not answered yet."""
-
-    slices: Sequence[Slice]
-    effects: Effects
-
-    def is_settled_by(self, rows: Mapping[Partition, Claim]) -> bool:
-        """Say whether rows under our epoch show it to have happened."""
-        for part in self.slices:
-            row = rows.get(part.partition)
-            if row is not None and row.epoch == part.claim.epoch and row.next_offset >= part.target:
-                return True
-        return False
 
 
 class Consumer(Generic[S]):
@@ -66,19 +41,33 @@ class Consumer(Generic[S]):
     ) -> None:
         self._source = source
         self._ledger = ledger
-        self._processor = processor
         self._observer = observer
         self._settings = settings or Settings()
         self._first_topics = first_topics
         self._backoff = Backoff(jitter or random.Random())
-        self.ownership = Ownership()
+        self._standing = Standing()
+        self._applier = Applier(
+            standing=self._standing,
+            source=source,
+            ledger=ledger,
+            processor=processor,
+            observer=observer,
+            settings=self._settings,
+        )
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = asyncio.Event()
-        self._in_doubt: _InDoubt | None = None
-        self._bugs = Bugs()
         self._gaps: dict[Partition, tuple[int, int]] = {}
         self._reported = 0.0
+
+    @property
+    def ownership(self) -> Ownership:
+        """How each partition of the present assignment stands."""
+        return self._standing.ownership
+
+    @ownership.setter
+    def ownership(self, after: Ownership) -> None:
+        self._standing.ownership = after
 
     # The group's side. It runs beside the loop, so it only ever replaces the ownership.
 
@@ -129,7 +118,12 @@ class Consumer(Generic[S]):
                 raise
             claim_error = error
         # Polled also while claims fail: what is owned goes on, and the group sees a live member.
-        batch = await self._poll()
+        try:
+            batch = await self._poll()
+        except Exception:
+            # Of several looks one failed: what the others brought is read again.
+            self._applier.rewind(self.ownership.claims())
+            raise
         if batch:
             await self._handle(batch)
         self._report()
@@ -206,17 +200,9 @@ class Consumer(Generic[S]):
         self._observer.passed_over(selection)
         if not selection.slices:
             return
-        generation = self.ownership.generation
-        pending: deque[Sequence[Slice]] = deque([selection.slices])
         self._idle.clear()
         try:
-            await self._processor.prepare(selection.slices)
-            while pending and self.ownership.is_current(generation):
-                await self._step(pending)
-        except Exception:
-            # Read again what was not applied; the next try may then have more or fewer records.
-            self._rewind(generation, (part for group in pending for part in group))
-            raise
+            await self._applier.apply(selection.slices)
         finally:
             self._idle.set()
 
@@ -239,129 +225,6 @@ class Consumer(Generic[S]):
             slices=tuple(part for part in selection.slices if part.partition not in doubtful),
             gaps=tuple(partition for partition in selection.gaps if partition not in doubtful),
         )
-
-    async def _step(self, pending: deque[Sequence[Slice]]) -> None:
-        """Apply the first pending group, or put what is left of it back."""
-        group = pending[0]
-        try:
-            await self._attempt(group)
-        except _Stale as stale:
-            left = self._settle(group, stale)
-        except Exception as error:
-            if is_transient(error):
-                raise
-            pending.popleft()
-            if len(group) > 1:
-                pending.extendleft((group[len(group) // 2 :], group[: len(group) // 2]))
-            elif len(group[0].records) > 1:
-                pending.extendleft([half] for half in reversed(group[0].halves()))
-            elif not await self._condemn(group[0], error):
-                pending.appendleft(group)
-            self._drop_stopped(pending)
-            return
-        else:
-            left = ()
-        pending.popleft()
-        if left:
-            pending.appendleft(left)
-
-    async def _attempt(self, group: Sequence[Slice], condemned: Exception | None = None) -> None:
-        began = self._now()
-        claims = {part.partition: part.claim for part in group}
-        async with asyncio.timeout(self._settings.attempt_seconds):
-            async with self._ledger.transaction() as session:
-                rows = await session.lock(claims)
-                crash_at("after_lock")
-                verdicts = ownership.judge(claims, rows)
-                if any(verdict is not Verdict.OURS for verdict in verdicts.values()):
-                    raise _Stale(verdicts, rows)
-                effects = await self._processor.apply(session, group, condemned)
-                await session.advance({part.partition: part.target for part in group})
-                crash_at("before_commit")
-                self._in_doubt = _InDoubt(group, effects)
-        self._in_doubt = None
-        crash_at("after_commit")
-        self._advance(group)
-        if condemned is None:
-            self._bugs.applied(part.partition for part in group)
-        effects.committed()
-        crash_at("after_replies")
-        self._observer.applied(group, self._now() - began)
-
-    def _advance(self, group: Iterable[Slice]) -> None:
-        for part in group:
-            self.ownership = self.ownership.advanced(part.partition, part.claim.epoch, part.target)
-
-    def _settle(self, group: Sequence[Slice], stale: _Stale) -> Sequence[Slice]:
-        """Take in what the locked rows said, and return what is still to be applied."""
-        if self._in_doubt is not None and self._in_doubt.is_settled_by(stale.rows):
-            self._in_doubt.effects.committed()
-        self._in_doubt = None
-        batch: dict[Partition, Sequence[Record]] = {}
-        claims: dict[Partition, Claim] = {}
-        for part in group:
-            partition = part.partition
-            match stale.verdicts[partition]:
-                case Verdict.FENCED:
-                    self._fence(part)
-                case Verdict.APPLIED:
-                    row = stale.rows[partition]
-                    self.ownership = self.ownership.advanced(partition, row.epoch, row.next_offset)
-                    batch[partition], claims[partition] = part.records, row
-                case Verdict.OURS:
-                    batch[partition], claims[partition] = part.records, part.claim
-        return ownership.select_fresh(batch, claims).slices
-
-    def _fence(self, part: Slice) -> None:
-        before = self.ownership
-        self.ownership = before.fenced(part.partition, part.claim.epoch, self._now())
-        current = self.ownership is not before
-        if current:
-            self._source.pause([part.partition])
-        self._observer.fenced(part.partition, part.claim, current=current)
-
-    async def _condemn(self, part: Slice, error: Exception) -> bool:
-        """Decide on a record that fails alone; say whether it is done with."""
-        partition, offset = part.partition, part.records[0].offset
-        is_bug = not isinstance(error, Invalid)
-        if is_bug:
-            tries = self._bugs.tried(partition, offset)
-            self._observer.bug(partition, offset, error, tries)
-            if tries < self._settings.bug_tries:
-                await asyncio.sleep(0.05 * 2**tries)
-                return False
-            in_a_row = self._bugs.in_a_row(partition)
-            if in_a_row >= self._settings.bugs_in_a_row_max:
-                self._stop_partition(partition, f"{in_a_row + 1} records in a row failed by a bug, last {error!r}")
-                return True
-        try:
-            await self._attempt([part], condemned=error)
-        except _Stale as stale:
-            return not self._settle([part], stale)
-        if is_bug:
-            self._bugs.condemned(partition, offset)
-        return True
-
-    def _stop_partition(self, partition: Partition, why: str) -> None:
-        self.ownership = self.ownership.stopped(partition, why)
-        if partition in self.ownership.holdings:
-            self._source.pause([partition])
-        self._observer.stopped(partition, why)
-
-    def _drop_stopped(self, pending: deque[Sequence[Slice]]) -> None:
-        if not self.ownership.paused:
-            return
-        kept = [[part for part in group if part.partition not in self.ownership.paused] for group in pending]
-        pending.clear()
-        pending.extend(group for group in kept if group)
-
-    def _rewind(self, generation: int, parts: Iterable[Slice]) -> None:
-        if not self.ownership.is_current(generation):
-            return
-        claims = self.ownership.claims()
-        for partition in {part.partition for part in parts}:
-            if partition in claims:
-                self._source.seek(partition, claims[partition].next_offset)
 
     def _report(self) -> None:
         now = self._now()
