@@ -209,6 +209,18 @@ def test_ctrl_c_while_it_comes_up_stops_it_and_says_so(stack_commands: Commands)
     assert "nothing is running" in stack_commands("status", code=1)
 
 
+def test_two_starts_at_once_are_one_start(stack_commands: Commands) -> None:
+    folder = str(stack_commands.folder / "stack")
+    argv = [sys.executable, "-m", "plimsoll_devkit.stack", "--data", folder, "up", "--only", "valkey"]
+    both = [subprocess.Popen(argv, env=stack_commands.environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [each.communicate(timeout=40)[0] for each in both]
+    assert [each.returncode for each in both] == [0, 0]
+    assert said[0] == said[1]
+    assert "valkey" in said[0]
+    supervising = subprocess.run(["pgrep", "-f", f"{folder} supervise"], capture_output=True, text=True, check=False)
+    assert supervising.stdout.split() == [str(stack_commands.supervisor)]
+
+
 def test_a_private_stack_writes_a_context_and_leaves_no_folder() -> None:
     with PrivateStack(["valkey"]) as stack:
         assert json.loads(stack.write_context().read_text()) == {"valkey": stack.valkey_url}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from plimsoll_devkit.stack import assembly, compose, daemon, engine, table
-from plimsoll_devkit.stack.context import LOCAL, Layout, reachable, read_json, write_json
+from plimsoll_devkit.stack.context import LOCAL, Layout, locked, reachable, read_json, write_json
 from plimsoll_devkit.stack.parts import PartMissingError
 from plimsoll_devkit.stack.process import tail
 from plimsoll_devkit.stack.steps import Steps
@@ -71,19 +71,8 @@ def _up(layout: Layout, asked: argparse.Namespace) -> int:
         if code := engine.up(layout, asked.only):
             return code
         write_json(layout.context_file, daemon.context(layout, asked.only))
-    elif daemon.running(layout) is None:
-        names = assembly.set_up(steps, asked.only)
-        process = daemon.launch(layout, names)
-        try:
-            failure = daemon.wait_until_ready(layout, process, steps)
-        except KeyboardInterrupt:
-            daemon.abandon(layout, process)
-            print("\ninterrupted: what was started is stopped; its data stays", file=sys.stderr)
-            raise
-        if failure:
-            print(f"\n{failure}", file=sys.stderr)
-            return 1
-        steps.say(f"  {steps.elapsed:5.1f} s  all ready")
+    elif code := _start(layout, asked, steps):
+        return code
     print()
     for name, address in read_json(layout.context_file).items():
         print(f"  {name:<11}{address}")
@@ -92,6 +81,25 @@ def _up(layout: Layout, asked: argparse.Namespace) -> int:
         "      .venv/bin/plimsoll quota status acme/env:prod\n"
         "      make status | logs | down"
     )
+    return 0
+
+
+def _start(layout: Layout, asked: argparse.Namespace, steps: Steps) -> int:
+    # One at a time: two supervisors on one folder would take each other's ports and files, and hide one another.
+    with locked(layout.data.with_suffix(".lock")):
+        if daemon.running(layout) is not None:
+            return 0
+        process = daemon.launch(layout, assembly.set_up(steps, asked.only))
+        try:
+            failure = daemon.wait_until_ready(layout, process, steps)
+        except KeyboardInterrupt:
+            daemon.abandon(layout, process)
+            print("\ninterrupted: what was started is stopped; its data stays", file=sys.stderr)
+            raise
+    if failure:
+        print(f"\n{failure}", file=sys.stderr)
+        return 1
+    steps.say(f"  {steps.elapsed:5.1f} s  all ready")
     return 0
 
 
