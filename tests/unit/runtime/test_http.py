@@ -194,6 +194,14 @@ async def test_a_foreign_host_name_is_not_served(api: httpx.AsyncClient) -> None
     assert (await api.get("/limits", headers={"host": "localhost:1234"})).status_code == 200
 
 
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://evil:80"])
+async def test_a_page_of_another_site_is_not_served(api: httpx.AsyncClient, origin: str) -> None:
+    """Nothing of what it sends has an effect: a POST without a body needs no one's permission in a browser."""
+    problem(await api.get("/limits", headers={"origin": origin}), codes.NOT_FOUND)
+    for own in ("http://127.0.0.1:8080", "http://localhost:9", "http://[::1]:1"):
+        assert (await api.get("/limits", headers={"origin": own})).status_code == 200
+
+
 async def test_two_apps_share_one_port() -> None:
     async def probes(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
         await send({"type": "http.response.start", "status": 204, "headers": []})

@@ -147,6 +147,10 @@ class _Edge:
         host = re.sub(r":\d+$", "", headers.get("host", ""))
         if self._allowed_hosts is not None and host not in self._allowed_hosts:
             raise Problem(codes.NOT_FOUND, "This API is not served under that host name.")
+        # A page of another site may post without a body, and the browser asks nobody before; it does say its origin.
+        origin = headers.get("origin")
+        if self._allowed_hosts is not None and origin and _host_of(origin) not in self._allowed_hosts:
+            raise Problem(codes.NOT_FOUND, "This API is not served to pages of other sites.")
 
     async def _read(self, receive: Receive) -> bytes:
         """Read the whole body, which is small, so that no handler meets an endless one."""
@@ -159,6 +163,11 @@ class _Edge:
                 raise Problem(codes.TOO_LARGE, f"The body may have {limit} bytes.", limit_bytes=limit)
             if not message.get("more_body", False):
                 return bytes(body)
+
+
+def _host_of(origin: str) -> str:
+    """`http://[::1]:8080` is of `[::1]`; what is no web origin, such as `null`, is of nobody."""
+    return re.sub(r":\d+$", "", origin.removeprefix("https://").removeprefix("http://"))
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
