@@ -99,3 +99,9 @@ def test_a_projected_snapshot_moves_seq_and_one_that_is_not_does_not(history: li
             assert tenant.entitlement == kept
         elif kept is not None:
             assert tenant.entitlement == replace(snapshot(version, version), at=tenant.now)
+
+
+def test_only_false_withholds_deployments() -> None:
+    for features, given_ in (({}, True), ({"deployments": True}, True), ({"deployments": False}, False)):
+        told = EntitlementSnapshot(tenant="acme", entitlement_version=1, plan="team", features=features)
+        assert entitlement_of(told, told.model_dump_json()).deployments is given_

@@ -36,7 +36,8 @@ class EntitlementSnapshot(Event):
 
     Names that are in no registry of ours (another platform's dimensions and features) are dropped unread, whatever
     their values look like: what billing adds for others must not cost a tenant its snapshot.
-    ``ended`` is a tombstone: it denies, and is not a missing row.
+    A feature that is not named is not withheld: ``deployments`` denies where it is false, and passes where it is
+    absent, which is no fail-open and is not counted. ``ended`` is a tombstone: it denies, and is not a missing row.
     """
 
     tenant: Name
