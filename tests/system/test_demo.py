@@ -65,3 +65,18 @@ def test_an_interrupt_stops_what_was_started(environment: dict[str, str], line: 
     assert started, "it had started something by then"
     assert [pid for pid, began in started.items() if start_time(pid) == began] == []
     assert left_behind(process.pid) == []
+
+
+@pytest.mark.timeout(60)
+def test_a_reader_that_goes_away_stops_it_without_a_traceback(environment: dict[str, str]) -> None:
+    """`make demo | head -3`."""
+    with subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+
+    assert process.returncode == 1, said
+    assert said == ""
+    assert left_behind(process.pid) == []

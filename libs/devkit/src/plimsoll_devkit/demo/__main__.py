@@ -47,6 +47,10 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\ninterrupted: everything that was started is stopped", file=sys.stderr)
         return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read it has gone (`| head`); what is still buffered must not raise again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     if story.failed:
         story.line("what was seen DIFFERS from what was expected")
         return 1
