@@ -25,6 +25,9 @@ ACK_SECONDS = 5.0
 """How long one round waits for acknowledgements: well below the database's patience with an idle transaction."""
 POLL_SECONDS = 0.5
 BUSY_SECONDS = 0.02
+GATHER_SECONDS = 0.05
+"""How long a round waits for company after one that published less than a page: at a low rate each batch would
+else make a round of its own, which costs the database and the broker more than the batch does."""
 GAUGE_SECONDS = 5.0
 
 _COLUMNS = ("shard", "topic", "key", "value", "header_names", "header_values")
@@ -110,8 +113,10 @@ class Relay:
                 self._trouble.again(error, seconds=round(wait, 2))
                 await asyncio.sleep(wait)
                 continue
-            if wait:
+            if wait > GATHER_SECONDS:
                 await self._sleep(wait)
+            else:
+                await asyncio.sleep(wait)
 
     async def _sleep(self, seconds: float) -> None:
         try:
@@ -142,7 +147,7 @@ class Relay:
         metrics.outbox_published.inc(len(published))
         if error is not None and not published:
             raise error
-        return 0.0
+        return GATHER_SECONDS if len(rows) < PAGE else 0.0
 
     async def _publish(
         self, producer: AIOKafkaProducer, rows: Sequence[asyncpg.Record]

@@ -145,7 +145,7 @@ WHERE excluded.version > entitlements.version
 
 -- name: save_fail_opens
 INSERT INTO fail_opens (instance, gate, total)
-SELECT $1, gate, total FROM unnest($2::text[], $3::bigint[]) AS x (gate, total) ORDER BY gate
+SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS x (instance, gate, total) ORDER BY gate
 ON CONFLICT (instance, gate) DO UPDATE SET total = fail_opens.total + excluded.total
 
 -- name: load_fail_opens

@@ -1,6 +1,7 @@
 """Which statements are there: the named queries of ``sql/queries.sql``, each a text by its name."""
 
 import re
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,6 +18,28 @@ def _read() -> dict[str, str]:
 
 QUERIES = _read()
 """Every statement of this service by name."""
+
+_PARAMETER = re.compile(r"\$(\d+)")
+
+
+@cache
+def together(names: tuple[str, ...]) -> str:
+    """Return one statement that runs several which write different tables: one round trip instead of many.
+
+    Its parameters are theirs, one after the other.
+    """
+    parts: list[str] = []
+    before = 0
+    for name in names:
+        parts.append(f"{name} AS (\n{_shifted(QUERIES[name], before)}\n)")
+        before += max(int(found) for found in _PARAMETER.findall(QUERIES[name]))
+    return "WITH " + ",\n".join(parts) + "\nSELECT"
+
+
+def _shifted(statement: str, by: int) -> str:
+    """Return the statement with its parameters numbered on."""
+    return _PARAMETER.sub(lambda found: f"${int(found[1]) + by}", statement)
+
 
 SCHEMA = "quota"
 

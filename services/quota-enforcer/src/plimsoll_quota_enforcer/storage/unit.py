@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from plimsoll_contracts.enforcement import HoldState
 from plimsoll_contracts.topics import QUOTA_LIMITS
@@ -11,7 +12,7 @@ from plimsoll_quota_enforcer.domain.model import Ask, Fact
 from plimsoll_quota_enforcer.domain.state import Change, Crossing, Decision, Edge, Outcome, Policy, TenantState
 from plimsoll_quota_enforcer.storage import loading, rows
 from plimsoll_quota_enforcer.storage.cache import StateCache
-from plimsoll_quota_enforcer.storage.queries import QUERIES
+from plimsoll_quota_enforcer.storage.queries import QUERIES, together
 from plimsoll_streams.dispatch import Transaction
 from plimsoll_streams.records import OutboxMessage
 from plimsoll_streams.transactions import Connection
@@ -65,7 +66,7 @@ class Unit:
         self._kept: list[Kept] = []
         self._snapshots: dict[str, str] = {}
         self._judged: set[str] = set()
-        self._fail_opens: tuple[str, Mapping[str, int]] | None = None
+        self._fail_opens: list[tuple[str, str, int]] = []
 
     @property
     def tenants(self) -> Iterable[str]:
@@ -115,7 +116,7 @@ class Unit:
 
     def count_fail_opens(self, instance: str, totals: Mapping[str, int]) -> None:
         """Count gates that failed open, in the transaction that lets the requests through."""
-        self._fail_opens = (instance, totals)
+        self._fail_opens = [(instance, gate, total) for gate, total in totals.items()]
 
     def judged_by_present_defaults(self, tenant: str) -> None:
         """Note that crossings of the present global defaults were told for a tenant."""
@@ -126,68 +127,50 @@ class Unit:
         await self.write(tx.emit)
 
     async def write(self, emit: Emit) -> None:
-        """Write everything, one statement a table."""
+        """Write everything in one statement, and tell what was crossed."""
         written = {tenant: w for tenant, w in self._written.items() if w.changes or w.crossings or w.places}
-        await self._write_tenants()
-        await self._write_truth(written)
-        await self._write_usage(written)
-        await self._write_crossings(written, emit)
-        if self._fail_opens is not None:
-            instance, totals = self._fail_opens
-            await self.connection.execute(QUERIES["save_fail_opens"], instance, list(totals), list(totals.values()))
-        if self._snapshots:
-            cells_ = [self._entitlement_cells(tenant, text) for tenant, text in self._snapshots.items()]
-            await self._execute("save_entitlements", cells_, self.now)
-        if self._kept:
-            cells = [_decision_cells(kept) for kept in self._kept]
-            await self._execute("save_decisions", cells, self.defaults_version, self.now, self.now.date())
+        parts = [(name, cells, rest) for name, cells, *rest in self._parts(written) if cells]
+        if parts:
+            arguments = [value for _, cells, rest in parts for value in (*rows.columns(cells), *rest)]
+            await self.connection.execute(together(tuple(name for name, *_ in parts)), *arguments)
+        self._tell_crossings(written, emit)
 
-    async def _write_tenants(self) -> None:
+    def _parts(self, written: Mapping[str, _Written]) -> Iterable[tuple[Any, ...]]:
+        """Yield each statement with its rows and its further arguments."""
+        now, day = self.now, self.now.date()
+        states = self._states
         # Every change counts at the tenant itself, where the defaults apply: whoever moved is judged by them too.
-        moved = [
-            (tenant, state.seq, self.defaults_version)
-            for tenant, state in self._states.items()
-            if state.seq != self._seqs[tenant] or tenant in self._judged
-        ]
-        if moved:
-            await self._execute("save_tenants", moved)
-
-    async def _write_truth(self, written: Mapping[str, _Written]) -> None:
-        charges = [
-            rows.charge_cells(tenant, self._states[tenant].charges[deployment])
-            for tenant, w in written.items()
-            for deployment in w.charges
-        ]
-        if charges:
-            await self._execute("save_charges", charges, self.now)
-        holds = [(tenant, self._states[tenant].holds[id_]) for tenant, w in written.items() for id_ in w.holds]
-        if holds:
-            holds.sort(key=lambda each: each[1].state is HoldState.OPEN)
-            await self._execute("save_holds", [rows.hold_cells(tenant, hold) for tenant, hold in holds], self.now)
-        changes = [rows.change_cells(tenant, change) for tenant, w in written.items() for change in w.changes]
-        if changes:
-            await self._execute("save_changes", changes, self.now, self.now.date())
-
-    async def _write_usage(self, written: Mapping[str, _Written]) -> None:
-        cells = [
-            rows.usage_cells(tenant, place, self._states[tenant].tally.usage(place))
-            for tenant, w in written.items()
-            for place in w.places
-        ]
-        if cells:
-            await self._execute("save_usage", cells, self.now)
-
-    async def _write_crossings(self, written: Mapping[str, _Written], emit: Emit) -> None:
-        crossings = [(tenant, crossing) for tenant, w in written.items() for crossing in w.crossings]
+        yield (
+            "save_tenants",
+            [
+                (tenant, state.seq, self.defaults_version)
+                for tenant, state in states.items()
+                if state.seq != self._seqs[tenant] or tenant in self._judged
+            ],
+        )
+        charges = [(tenant, states[tenant].charges[name]) for tenant, w in written.items() for name in w.charges]
+        yield "save_charges", [rows.charge_cells(*each) for each in charges], now
+        holds = [(tenant, states[tenant].holds[id_]) for tenant, w in written.items() for id_ in w.holds]
+        holds.sort(key=lambda each: each[1].state is HoldState.OPEN)
+        yield "save_holds", [rows.hold_cells(*each) for each in holds], now
+        yield (
+            "save_changes",
+            [rows.change_cells(tenant, c) for tenant, w in written.items() for c in w.changes],
+            now,
+            day,
+        )
+        places = [(tenant, place) for tenant, w in written.items() for place in w.places]
+        yield "save_usage", [rows.usage_cells(t, place, states[t].tally.usage(place)) for t, place in places], now
         # Requests may end what facts of the same transaction begin again: the last edge is what holds.
-        last = {(tenant, *c.place, c.info.gauge): c for tenant, c in crossings}
-        started = [(*key, c.since) for key, c in last.items() if c.edge is Edge.STARTED]
-        ended = [key for key, c in last.items() if c.edge is Edge.ENDED]
-        if started:
-            await self._execute("save_over_limits", started)
-        if ended:
-            await self._execute("forget_over_limits", ended)
-        for tenant, crossing in crossings:
+        last = {(tenant, *c.place, c.info.gauge): c for tenant, w in written.items() for c in w.crossings}
+        yield "save_over_limits", [(*key, c.since) for key, c in last.items() if c.edge is Edge.STARTED]
+        yield "forget_over_limits", [key for key, c in last.items() if c.edge is Edge.ENDED]
+        yield "save_fail_opens", self._fail_opens
+        yield "save_entitlements", [self._entitlement_cells(*each) for each in self._snapshots.items()], now
+        yield "save_decisions", [_decision_cells(kept) for kept in self._kept], self.defaults_version, now, day
+
+    def _tell_crossings(self, written: Mapping[str, _Written], emit: Emit) -> None:
+        for tenant, crossing in ((tenant, crossing) for tenant, w in written.items() for crossing in w.crossings):
             told_event = answers.over_limit(tenant, crossing)
             kind = answers.OVER_LIMIT_TYPES[crossing.edge]
             name = f"{tenant}:{crossing.seq}:{told_event.scope}:{crossing.info.gauge}:{crossing.edge}"
@@ -199,9 +182,6 @@ class Unit:
         if entitlement is None:
             raise LookupError(f"{tenant} has no entitlement to write")
         return rows.entitlement_cells(tenant, entitlement, snapshot)
-
-    async def _execute(self, statement: str, cells: Sequence[tuple[object, ...]], *rest: object) -> None:
-        await self.connection.execute(QUERIES[statement], *rows.columns(cells), *rest)
 
     def committed(self) -> None:
         """Let the cache have the new states, which are what the database has now, and count what was crossed."""
