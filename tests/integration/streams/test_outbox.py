@@ -12,7 +12,7 @@ from plimsoll_devkit import sums
 from plimsoll_devkit.stack.database import Database
 from plimsoll_runtime import pool
 from plimsoll_streams import outbox
-from plimsoll_streams.outbox import Relay
+from plimsoll_streams.outbox import GATHER_SECONDS, Relay
 from plimsoll_streams.records import OutboxMessage
 
 
@@ -76,7 +76,7 @@ async def test_what_is_not_acknowledged_stays_and_is_not_sent_again(database_poo
     assert await waiting(database_pool) == 5
 
     producer.acknowledge()
-    assert await relay.round() == 0.0
+    assert await relay.round() == GATHER_SECONDS
     assert await waiting(database_pool) == 0
     assert producer.values == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -91,7 +91,7 @@ async def test_what_failed_is_sent_again_by_a_new_producer(database_pool: asyncp
         if value == b"3":
             future.set_exception(KafkaTimeoutError())
     first.acknowledge()
-    assert await relay.round() == 0.0
+    assert await relay.round() == GATHER_SECONDS
     assert first.stopped
     assert await waiting(database_pool) == 1
 
@@ -132,7 +132,7 @@ async def test_a_message_that_can_never_be_sent_does_not_hold_up_the_others(
     monkeypatch.setattr(Producer, "send", send)
     relay = relay_with(database_pool, producer, producer)
 
-    assert await relay.round() == 0.0
+    assert await relay.round() == GATHER_SECONDS
     assert producer.values == [b"0", b"2", b"3", b"4"]
     with pytest.raises(MessageSizeTooLargeError):
         await relay.round()
