@@ -57,6 +57,13 @@ async def refusal(quota: Platform, dsn: str, folder: Path) -> tuple[int, str]:
     return code, " ".join(str(line.get("problem", "")) for line in lines)
 
 
+async def test_a_database_that_is_away_is_said_in_one_line(quota: Platform, tmp_path: Path) -> None:
+    code, problem = await refusal(quota, "postgresql://quota_enforcer@127.0.0.1:1/plimsoll", tmp_path)
+
+    assert code == 1
+    assert "Connect call failed" in problem
+
+
 async def test_a_database_without_a_schema_is_refused(quota: Platform, empty: Database, tmp_path: Path) -> None:
     code, problem = await refusal(quota, empty.dsn(), tmp_path)
 

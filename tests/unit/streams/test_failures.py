@@ -25,6 +25,7 @@ from plimsoll_streams.failures import Backoff, Transient, is_transient
         asyncpg.TooManyConnectionsError(),
         asyncpg.ConnectionDoesNotExistError(),
         asyncpg.IdleInTransactionSessionTimeoutError(),
+        asyncpg.InternalClientError("cannot switch to state 11; another operation (2) is in progress"),
         asyncpg.InterfaceError("connection is closed"),
         asyncpg.InterfaceError("pool is closing"),
     ],

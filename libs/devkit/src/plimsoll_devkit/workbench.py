@@ -130,7 +130,10 @@ class Bench:
         """Wait until all totals together are `expected`."""
 
         async def check() -> bool:
-            found: int = await self.database.fetchval("SELECT coalesce(sum(total), 0) FROM sums")
+            try:
+                found: int = await self.database.fetchval("SELECT coalesce(sum(total), 0) FROM sums")
+            except (asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresConnectionError):
+                return False  # a test ends connections of this pool, too
             return found == expected
 
         await eventually(check, seconds)

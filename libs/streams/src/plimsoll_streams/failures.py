@@ -36,6 +36,7 @@ _MOMENTARY: tuple[type[BaseException], ...] = (
     asyncpg.ReadOnlySQLTransactionError,  # a standby, during a failover
     asyncpg.InvalidAuthorizationSpecificationError,  # at connecting: a password being rotated
     asyncpg.InvalidCatalogNameError,  # at connecting: the database is being restored
+    asyncpg.InternalClientError,  # the driver lost count on a connection that was ended under it
 )
 
 

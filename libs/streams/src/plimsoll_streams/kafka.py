@@ -53,7 +53,9 @@ def consumer_options(name: str, instance: str, group: Group) -> dict[str, Any]:
         "partition_assignment_strategy": (RangePartitionAssignor,),
         "auto_offset_reset": "earliest",
         "fetch_min_bytes": 1,
-        "fetch_max_wait_ms": 250,
+        # Short: while one fetch waits at the broker, aiokafka sends no other, so that a partition which was being
+        # read when it was sent has to wait for it. At 250 ms one busy partition got half the throughput.
+        "fetch_max_wait_ms": 20,
         # Bounds what lies fetched and unread in memory; a larger single record still comes.
         "max_partition_fetch_bytes": _MIB,
         "fetch_max_bytes": 16 * _MIB,

@@ -12,7 +12,7 @@ from plimsoll_streams.failures import Transient
 Connection = asyncpg.Connection | PoolConnectionProxy
 
 ROLLBACK_SECONDS = 2.0
-_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 class Transactions:

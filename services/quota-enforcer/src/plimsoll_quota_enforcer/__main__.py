@@ -5,13 +5,14 @@ import os
 import signal
 import sys
 
+import asyncpg
 import structlog
 import uvicorn
 
 from plimsoll_quota_enforcer.app import NAME, Enforcer
 from plimsoll_quota_enforcer.config import EnforcerSettings
 from plimsoll_quota_enforcer.storage.queries import MIGRATIONS, SCHEMA
-from plimsoll_runtime import config, logs, memory, migrations, pool
+from plimsoll_runtime import config, http, logs, memory, migrations, pool
 
 USAGE = """usage: python -m plimsoll_quota_enforcer [migrate | --check-config]
 
@@ -24,12 +25,19 @@ log = structlog.get_logger("plimsoll.quota")
 
 async def run(settings: EnforcerSettings) -> int:
     """Run until SIGTERM; return 1 if the engine ended by itself."""
-    sessions = await pool.create(
-        settings.postgres_dsn.get_secret_value(),
-        application_name=f"{NAME}-{settings.instance}",
-        schema=SCHEMA,
-        max_size=6,
-    )
+    try:
+        sessions = await pool.create(
+            settings.postgres_dsn.get_secret_value(),
+            application_name=f"{NAME}-{settings.instance}",
+            schema=SCHEMA,
+            max_size=6,
+        )
+    except (OSError, TimeoutError, asyncpg.PostgresError) as away:
+        # Whoever supervises us starts us again; until then callers wait on the topic, and nothing is lost.
+        log.error("no database", setting="PLIMSOLL_POSTGRES_DSN", problem=str(away) or repr(away))  # noqa: TRY400
+        return 1
+    if settings.http_host not in http.LOOPBACK_HOSTS:
+        log.warning("the API has no authentication yet: publish its port on loopback only", host=settings.http_host)
     try:
         await migrations.verify(sessions, schema=SCHEMA, sources=MIGRATIONS)
         enforcer = Enforcer(settings, sessions)

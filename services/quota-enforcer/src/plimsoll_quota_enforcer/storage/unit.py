@@ -131,7 +131,7 @@ class Unit:
         written = {tenant: w for tenant, w in self._written.items() if w.changes or w.crossings or w.places}
         parts = [(name, cells, rest) for name, cells, *rest in self._parts(written) if cells]
         if parts:
-            arguments = [value for _, cells, rest in parts for value in (*rows.columns(cells), *rest)]
+            arguments = [value for _, cells, rest in parts for value in (*rows.literals(cells), *rest)]
             await self.connection.execute(together(tuple(name for name, *_ in parts)), *arguments)
         self._tell_crossings(written, emit)
 
