@@ -5,9 +5,8 @@ from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, RootModel, TypeAdapter, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 
-from plimsoll_contracts.codes import INVALID_REQUEST, SCOPE_IS_ROLLUP, TOO_LARGE, UNDECODABLE, Code
+from plimsoll_contracts.codes import INVALID_REQUEST, TOO_LARGE, UNDECODABLE, Code
 from plimsoll_contracts.dimensions import Basis, Dimension
 from plimsoll_contracts.fields import (
     NO_ROLL_UP,
@@ -21,6 +20,7 @@ from plimsoll_contracts.fields import (
     Name,
     Request,
     Revision,
+    refuse_roll_up,
 )
 from plimsoll_contracts.problems import code_of as code_of  # noqa: PLC0414 - the client imports it from here
 from plimsoll_contracts.problems import explain as explain  # noqa: PLC0414 - as code_of
@@ -104,10 +104,7 @@ class _Placed(_Request):
 
     @model_validator(mode="after")
     def _is_no_roll_up(self) -> "_Placed":
-        if self.stack is not None and self.environment is None:
-            raise PydanticCustomError(
-                SCOPE_IS_ROLLUP.code, "a stack is named without its environment: name both, or neither"
-            )
+        refuse_roll_up(self.environment, self.stack)
         return self
 
     @property

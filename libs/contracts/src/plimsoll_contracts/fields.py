@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from plimsoll_contracts.codes import INVALID_AMOUNT, INVALID_NAME
+from plimsoll_contracts.codes import INVALID_AMOUNT, INVALID_NAME, SCOPE_IS_ROLLUP
 from plimsoll_contracts.dimensions import Dimension, Unit, unit_of
 from plimsoll_contracts.quantities import AMOUNT_PATTERNS, MAX_AMOUNT, QuantityError, parse
 from plimsoll_contracts.scopes import NAME_PATTERN, is_name
@@ -132,6 +132,18 @@ NO_ROLL_UP: dict[str, JsonValue] = {
     "then": {"properties": {"environment": {"type": "string"}}, "required": ["environment"]},
 }
 """Tells readers of the published schemas that a stack is named together with its environment."""
+
+
+def refuse_roll_up(environment: str | None, stack: str | None) -> None:
+    """Refuse a stack that is named without its environment: nothing is charged to a roll-up.
+
+    Raises:
+        PydanticCustomError: with the code of a roll-up.
+    """
+    if stack is not None and environment is None:
+        raise PydanticCustomError(
+            SCOPE_IS_ROLLUP.code, "a stack is named without its environment: name both, or neither"
+        )
 
 
 class Event(BaseModel):

@@ -4,14 +4,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, WithJsonSchema, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
-from plimsoll_contracts.codes import SCOPE_IS_ROLLUP
 from plimsoll_contracts.dimensions import REGISTRY
 from plimsoll_contracts.enforcement import Footprint
-from plimsoll_contracts.fields import NO_ROLL_UP, Bytes, Count, Event, Id, Millicores, Name, Revision
+from plimsoll_contracts.fields import NO_ROLL_UP, Bytes, Count, Event, Id, Millicores, Name, Revision, refuse_roll_up
 from plimsoll_contracts.quantities import MAX_AMOUNT
-from plimsoll_contracts.scopes import Scope
 
 _Change = Annotated[int, Field(strict=True, ge=-MAX_AMOUNT, le=MAX_AMOUNT)]
 _CHANGE_SCHEMA = {"type": "integer", "minimum": -MAX_AMOUNT, "maximum": MAX_AMOUNT}
@@ -60,13 +57,5 @@ class UsageDelta(Event):
 
     @model_validator(mode="after")
     def _is_no_roll_up(self) -> "UsageDelta":
-        if self.stack is not None and self.environment is None:
-            raise PydanticCustomError(
-                SCOPE_IS_ROLLUP.code, "a stack is named without its environment: name both, or neither"
-            )
+        refuse_roll_up(self.environment, self.stack)
         return self
-
-    @property
-    def scope(self) -> Scope:
-        """Where the deployment lies."""
-        return Scope(self.tenant, self.environment or "", self.stack or "")

@@ -11,7 +11,6 @@ from plimsoll_contracts.enforcement import (
     HoldView,
     OverLimit,
     Settled,
-    Verb,
     Violation,
 )
 from plimsoll_contracts.envelope import Envelope
@@ -64,10 +63,10 @@ def failed_open(decision: Decision) -> tuple[Gate, ...]:
     return tuple(verdict.gate for verdict in decision.gates if verdict.passage is Passage.FAIL_OPEN)
 
 
-def refusal(code: Code, detail: str, *, request_id: str | None = None, verb: Verb | None = None) -> EnforcementReply:
+def refusal(code: Code, detail: str) -> EnforcementReply:
     """Tell a caller why its message was not taken as a request at all."""
     return EnforcementReply(
-        request_id=request_id, verb=verb, tenant=None, allowed=False, code=code.code, status=code.status, message=detail
+        request_id=None, verb=None, tenant=None, allowed=False, code=code.code, status=code.status, message=detail
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -46,9 +46,9 @@ class Enforcer:
         self._client_lock = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
-        async def unit_of(tx: Transaction, tenants: object) -> Unit:
-            wanted = [tenant for tenant in tenants if tenant]  # type: ignore[attr-defined]
-            return await open_unit(tx.connection, wanted, self.cache, policy)
+        async def unit_of(tx: Transaction, tenants: Sequence[str]) -> Unit:
+            named = [tenant for tenant in tenants if tenant]  # a refused record names none
+            return await open_unit(tx.connection, named, self.cache, policy)
 
         self.engine: Engine[Unit] = Engine(
             name=NAME,

@@ -80,17 +80,24 @@ def _content(row: asyncpg.Record) -> Content:
     return Content((row["environment"], row["stack"]), row["app"], footprint, multipliers)
 
 
-def _content_cells(content: Content) -> tuple[Any, ...]:
-    footprint, multipliers = content.footprint, content.multipliers
+def _amounts(footprint: Footprint) -> tuple[int, ...]:
+    """Return raw amounts in the order of the columns of ``charges``."""
     return (
-        *content.place,
-        content.app,
         footprint.cpu_reserved,
         footprint.cpu_limit,
         footprint.memory_reserved,
         footprint.memory_limit,
         footprint.disk,
         footprint.vapps,
+    )
+
+
+def _content_cells(content: Content) -> tuple[Any, ...]:
+    multipliers = content.multipliers
+    return (
+        *content.place,
+        content.app,
+        *_amounts(content.footprint),
         multipliers.reservation_milli,
         multipliers.limit_milli,
     )
@@ -142,15 +149,7 @@ def hold_cells(tenant: str, value: Hold) -> tuple[Any, ...]:
 
 def change_cells(tenant: str, value: Change) -> tuple[Any, ...]:
     """Write a row for ``save_changes``."""
-    footprint, multipliers = value.content.footprint, value.content.multipliers
-    amounts = (
-        footprint.cpu_reserved,
-        footprint.cpu_limit,
-        footprint.memory_reserved,
-        footprint.memory_limit,
-        footprint.disk,
-        footprint.vapps,
-    )
+    multipliers = value.content.multipliers
     return (
         tenant,
         value.seq,
@@ -158,7 +157,7 @@ def change_cells(tenant: str, value: Change) -> tuple[Any, ...]:
         value.deployment,
         *value.content.place,
         value.content.app,
-        array(amounts),
+        array(_amounts(value.content.footprint)),
         multipliers.reservation_milli,
         multipliers.limit_milli,
         value.hold,

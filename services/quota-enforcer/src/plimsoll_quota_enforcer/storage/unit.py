@@ -77,10 +77,6 @@ class Unit:
         """Return a tenant's state as the batch has left it so far."""
         return self._states[tenant]
 
-    def replace(self, state: TenantState) -> None:
-        """Take a state whose limits or entitlement were changed beside a book."""
-        self._states[state.tenant] = state
-
     async def recall_for_asks(self, asks: Sequence[Ask]) -> None:
         """Bring up what these requests name: earlier answers, closed holds, tombstones."""
         await self._recall(loading.named_by_asks(asks, self._states))
