@@ -31,16 +31,8 @@ def main() -> int:
     # Ended from outside is the same as Ctrl-C: what was started is stopped.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
-    story = Story(sys.stdout)
-    story.line("Plimsoll's main job on real parts: nothing below is simulated, every figure is read from the system.\n")
     try:
-        with ExitStack() as cleanup:
-            stack, names = _start(cleanup)
-            asyncio.run(_tell(stack, story, names))
-            story.line(f"\n{story.elapsed:5.1f} s  What was expected, and what was seen\n")
-            story.line(story.table())
-            story.line()
-        story.line(f"{story.elapsed:5.1f} s  everything that was started is stopped, its data is gone")
+        return _run(Story(sys.stdout))
     except (PartMissingError, PartFailedError) as failure:
         print(f"\n{failure}", file=sys.stderr)
         return 1
@@ -51,6 +43,18 @@ def main() -> int:
         # Whoever read it has gone (`| head`); what is still buffered must not raise again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _run(story: Story) -> int:
+    """Tell the story on a stack of its own; 0 where everything seen was expected."""
+    story.line("Plimsoll's main job on real parts: nothing below is simulated, every figure is read from the system.\n")
+    with ExitStack() as cleanup:
+        stack, names = _start(cleanup)
+        asyncio.run(_tell(stack, story, names))
+        story.line(f"\n{story.elapsed:5.1f} s  What was expected, and what was seen\n")
+        story.line(story.table())
+        story.line()
+    story.line(f"{story.elapsed:5.1f} s  everything that was started is stopped, its data is gone")
     if story.failed:
         story.line("what was seen DIFFERS from what was expected")
         return 1
