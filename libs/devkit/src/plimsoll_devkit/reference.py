@@ -13,7 +13,8 @@ from plimsoll_client.cli import __main__ as cli
 from plimsoll_contracts import export
 from plimsoll_devkit.stack import compose
 from plimsoll_devkit.stack.context import ROOT
-from plimsoll_quota_enforcer.api import Api
+from plimsoll_quota_enforcer.api import routes
+from plimsoll_quota_enforcer.api.parts import Parts
 from plimsoll_runtime import metrics
 
 _DECLARING = ("plimsoll_runtime", "plimsoll_streams", "plimsoll_client", "plimsoll_quota_enforcer")
@@ -49,7 +50,7 @@ def pages() -> Mapping[Path, str]:
 def openapi() -> dict[str, Any]:
     """The description of the HTTP API: made from its routes, which answer nothing here."""
     nothing: Any = None
-    return Api(nothing, nothing, nothing, client=nothing, wake_relay=nothing).app().openapi()
+    return routes.build(Parts(nothing, nothing, nothing, nothing, nothing)).openapi()
 
 
 def stale() -> list[str]:

@@ -13,7 +13,8 @@ from starlette.types import ASGIApp
 from plimsoll_client import EnforcementClient
 from plimsoll_contracts.topics import QUOTA_DECISIONS, QUOTA_LIMITS, REPLIES_HTTP
 from plimsoll_quota_enforcer import metrics
-from plimsoll_quota_enforcer.api import Api
+from plimsoll_quota_enforcer.api import routes
+from plimsoll_quota_enforcer.api.parts import Parts
 from plimsoll_quota_enforcer.config import EnforcerSettings
 from plimsoll_quota_enforcer.handlers import register
 from plimsoll_quota_enforcer.requests import Decoder
@@ -69,19 +70,20 @@ class Enforcer:
             wake_relay=self.engine.wake_relay,
             backoff=Backoff(random.Random()),
         )
-        self._api = Api(pool, self.cache, policy, client=self.client, wake_relay=self.engine.wake_relay)
+        self._parts = Parts(pool, self.cache, policy, self.client, self.engine.wake_relay)
         self.asgi = self._wire()
 
     def _wire(self) -> ASGIApp:
-        routes = probes.routes(checks={"database": self._database, "partitions": self._partitions}, status=self.status)
-        faststream = AsgiFastStream(self.engine.broker, asgi_routes=routes, logger=None)
+        checks = {"database": self._database, "partitions": self._partitions}
+        internal = probes.routes(checks=checks, status=self.status)
+        faststream = AsgiFastStream(self.engine.broker, asgi_routes=internal, logger=None)
         self.engine.attach(faststream)
         faststream.on_startup(self._remember_fail_opens)
         # Before anything is consumed: without today's partition every record would look like a bug.
         faststream.on_startup(self._sweep.upkeep)
         faststream.after_startup(self._begin)
         faststream.on_shutdown(self._end)
-        return http.beside(faststream, self._api.app(), paths=[path for path, _ in routes])
+        return http.beside(faststream, routes.build(self._parts), paths=[path for path, _ in internal])
 
     async def _remember_fail_opens(self) -> None:
         """Go on counting where the last process of this replica was killed: its last ones were never scraped."""

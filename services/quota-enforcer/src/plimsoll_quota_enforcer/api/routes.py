@@ -1,0 +1,22 @@
+"""Which routes are there? A noun's module brings its router, and is listed here."""
+
+from fastapi import FastAPI
+
+from plimsoll_quota_enforcer import __version__
+from plimsoll_quota_enforcer.api import letters, limits, usage, verbs
+from plimsoll_quota_enforcer.api.parts import Parts
+from plimsoll_runtime.http import create_app
+from plimsoll_streams.failures import is_transient
+
+PREFIX = "/api/v1/quota"
+
+_ROUTERS = (usage.router, limits.router, verbs.router, letters.router)
+
+
+def build(parts: Parts) -> FastAPI:
+    """Build the application over its parts."""
+    app = create_app(title="Plimsoll quota", version=__version__, is_momentary=is_transient)
+    app.state.parts = parts
+    for router in _ROUTERS:
+        app.include_router(router, prefix=PREFIX)
+    return app

@@ -1,0 +1,34 @@
+"""Who is known, and how do they stand?"""
+
+from fastapi import APIRouter
+
+from plimsoll_contracts.api import ScopeList, ScopeStatus
+from plimsoll_contracts.fields import Name
+from plimsoll_quota_enforcer.answers import scope_of
+from plimsoll_quota_enforcer.api.parts import AfterName, At, Given, Page
+from plimsoll_quota_enforcer.storage import reading
+
+router = APIRouter()
+
+
+@router.get("/tenants")
+async def list_tenants(parts: Given, after: AfterName = "", limit: Page = 100) -> ScopeList:
+    """List tenants by name."""
+    found = await reading.tenants(parts.pool, after, limit)
+    return ScopeList(scopes=tuple(found), next=found[-1] if len(found) == limit else None)
+
+
+@router.get("/tenants/{tenant}/scopes")
+async def list_scopes(parts: Given, tenant: Name, after: AfterName | None = None, limit: Page = 100) -> ScopeList:
+    """List a tenant's scopes that have usage or limits; ``after`` is what ``next`` said."""
+    environment, _, stack = (after or "").partition("/")
+    begin = (environment, stack) if after is not None else None
+    found = await reading.places(parts.pool, tenant, begin, limit)
+    rendered = tuple(scope_of(tenant, place).render() for place in found)
+    return ScopeList(scopes=rendered, next="/".join(found[-1]) if len(found) == limit else None)
+
+
+@router.get("/tenants/{tenant}/status")
+async def read_status(parts: Given, tenant: Name, place: At) -> ScopeStatus:
+    """Show limits, usage and gates of one scope."""
+    return await reading.scope_status(parts.pool, parts.policy, tenant, place)
