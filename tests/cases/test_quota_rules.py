@@ -9,9 +9,10 @@ from pydantic import ValidationError
 from plimsoll_contracts import codes
 from plimsoll_contracts.api import LimitsPatch
 from plimsoll_contracts.dimensions import Dimension, Unit
-from plimsoll_contracts.enforcement import HoldState, RequestInvalid, parse_request
+from plimsoll_contracts.enforcement import HoldState
 from plimsoll_contracts.fields import parse_limit
 from plimsoll_contracts.quantities import MAX_AMOUNT, QuantityError, parse
+from plimsoll_contracts.requests import RequestInvalid, parse_request
 from plimsoll_contracts.versions import Standing
 from plimsoll_devkit.builders import (
     POLICY,

@@ -11,8 +11,9 @@ from pydantic import BaseModel, RootModel
 from tests.contract.golden_files import EVERY_BODY, GOLDEN, MODELS, headers_of, kind_of, name_of, written
 
 from plimsoll_contracts.codes import UNKNOWN_FIELD
-from plimsoll_contracts.enforcement import AnyRequest, RequestInvalid, Verb, parse_request
+from plimsoll_contracts.enforcement import Verb
 from plimsoll_contracts.envelope import parse_headers
+from plimsoll_contracts.requests import AnyRequest, RequestInvalid, parse_request
 
 REQUEST, REPLY = "quota.request.v1", "quota.reply.v1"
 EVENTS = [path for path in EVERY_BODY if kind_of(path) != REQUEST]
@@ -25,12 +26,20 @@ def read(path: Path) -> BaseModel:
     return MODELS[kind_of(path)].model_validate_json(path.read_bytes())
 
 
+KEYED_BY_NAME = {"labels", "replaced", "nodes"}
+"""Objects whose keys are names of things, so that any key is known there."""
+
+
 def objects(document: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object of a document, however deep."""
+    """Yield every object of a document that has fields, however deep."""
     if isinstance(document, dict):
         yield document
-        for value in document.values():
-            yield from objects(value)
+        for name, value in document.items():
+            if name in KEYED_BY_NAME and isinstance(value, dict):
+                for named in value.values():
+                    yield from objects(named)
+            else:
+                yield from objects(value)
     elif isinstance(document, list):
         for value in document:
             yield from objects(value)

@@ -2,7 +2,7 @@
 
 import re
 
-from plimsoll_contracts.enforcement import MAX_REQUEST_BYTES
+from plimsoll_contracts.requests import MAX_REQUEST_BYTES
 from plimsoll_contracts.topics import CATALOGUE, PARTITIONS, QUOTA_REQUESTS, REPLY_PREFIX, replies_topic
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from plimsoll_client import Allowed, ClientStartError, Denied, EnforcementClient, OnUnknown, Unknown, UnknownReason
 from plimsoll_contracts import codes
-from plimsoll_contracts.enforcement import parse_request
+from plimsoll_contracts.requests import parse_request
 from plimsoll_devkit.responder import Asked, Responder, until
 
 VIOLATION = {

@@ -11,8 +11,8 @@ from aiokafka.errors import MessageSizeTooLargeError
 from plimsoll_client import Denied
 from plimsoll_contracts import codes
 from plimsoll_contracts.codes import Code
-from plimsoll_contracts.enforcement import MAX_REQUEST_BYTES
 from plimsoll_contracts.quantities import MAX_AMOUNT
+from plimsoll_contracts.requests import MAX_REQUEST_BYTES
 from plimsoll_contracts.topics import QUOTA_REQUESTS, REPLIES_FLOWS, USAGE_DELTAS
 from plimsoll_devkit.platform import Platform, eventually
 from plimsoll_devkit.wire import Headers, Wire, asking, header, unique

@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 
 from plimsoll_contracts import codes
 from plimsoll_contracts.codes import CODES, Code
-from plimsoll_contracts.enforcement import (
-    MAX_REQUEST_BYTES,
-    AdjustRequest,
-    RequestInvalid,
-    ReserveRequest,
-    parse_request,
-)
 from plimsoll_contracts.problems import MAX_PROBLEMS
+from plimsoll_contracts.requests import MAX_REQUEST_BYTES, AdjustRequest, RequestInvalid, ReserveRequest, parse_request
 from plimsoll_contracts.scopes import Scope
 
 RESERVE: dict[str, Any] = {
@@ -62,6 +56,7 @@ def test_a_request() -> None:
     request = parse_request(body(RESERVE))
     assert isinstance(request, ReserveRequest)
     assert request.scope == Scope("acme", "prod", "blog")
+    assert request.footprint is not None
     assert (request.footprint.cpu, request.footprint.memory, request.ttl_seconds) == (500, 536_870_912, 600)
 
 

@@ -16,18 +16,15 @@ from plimsoll_client.channel import Channel, Counters, Failure
 from plimsoll_client.outcomes import Allowed, Denied, OnUnknown, Outcome, Unknown, UnknownReason, denied, judge
 from plimsoll_client.reservation import Reservation
 from plimsoll_contracts.codes import TOO_LARGE
-from plimsoll_contracts.enforcement import (
+from plimsoll_contracts.enforcement import EnforcementReply, Mode, code_of, explain
+from plimsoll_contracts.requests import (
     MAX_REQUEST_BYTES,
     AdjustRequest,
     CheckRequest,
     CommitRequest,
-    EnforcementReply,
     Footprint,
-    Mode,
     ReleaseRequest,
     ReserveRequest,
-    code_of,
-    explain,
 )
 
 DEFAULT_TIMEOUT_SECONDS = 5.0

@@ -6,8 +6,9 @@ from typing import Annotated
 from pydantic import Field
 
 from plimsoll_contracts.dimensions import Basis, Dimension, Unit
-from plimsoll_contracts.enforcement import Footprint, Gate, Mode
+from plimsoll_contracts.enforcement import Gate, Mode
 from plimsoll_contracts.fields import Event, Flag, Id, Instant, LimitValue, Name, Request, Text
+from plimsoll_contracts.requests import Footprint
 
 _DimensionName = Annotated[str, Field(max_length=64)]
 _LimitInput = Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True, max_length=64)]

@@ -48,6 +48,37 @@ ENVIRONMENTS_EXCEEDED: Final = _code(
 APPS_EXCEEDED: Final = _code("X403006APPEXC", "APPS_EXCEEDED", "The limit of apps would be exceeded", _FREE)
 VAPPS_EXCEEDED: Final = _code("X403007VAPEXC", "VAPPS_EXCEEDED", "The limit of vApps would be exceeded", _FREE)
 
+NODE_CPU: Final = _code(
+    "X403010NODCPU",
+    "NODE_CPU",
+    "The node has not enough cpu free",
+    "Choose another node or a pool, or ask for less; the denial says what is free.",
+)
+NODE_MEMORY: Final = _code(
+    "X403011NODMEM",
+    "NODE_MEMORY",
+    "The node has not enough memory free",
+    "Choose another node or a pool, or ask for less; the denial says what is free.",
+)
+POOL_FULL: Final = _code(
+    "X403012SWMPOL",
+    "POOL_FULL",
+    "The pool cannot hold the whole stack",
+    "Add nodes, free some, or ask for fewer replicas.",
+)
+REPLICA_TOO_LARGE: Final = _code(
+    "X403013SWMREP",
+    "REPLICA_TOO_LARGE",
+    "One replica fits on no eligible node",
+    "Ask for smaller replicas, free a node, or look at the labels asked for.",
+)
+WAITER_AHEAD: Final = _code(
+    "X403014WTRAHD",
+    "WAITER_AHEAD",
+    "The room is kept for a request that has waited long",
+    "Wait with wait_seconds, or ask again: the message names the waiting request.",
+)
+
 NOT_ENTITLED: Final = _code(
     "X403020DEPFEA",
     "NOT_ENTITLED",

@@ -14,7 +14,7 @@ from pydantic_core import core_schema
 
 from plimsoll_contracts.codes import CODES
 from plimsoll_contracts.dimensions import REGISTRY, TWO_BASES, Dimension, applies_at
-from plimsoll_contracts.enforcement import MAX_REQUEST_BYTES
+from plimsoll_contracts.requests import MAX_REQUEST_BYTES
 from plimsoll_contracts.scopes import Scope
 from plimsoll_contracts.topics import CATALOGUE, QUOTA_REQUESTS, REPLIES_FLOWS, REPLIES_HTTP, REPLY_PREFIX, Topic
 

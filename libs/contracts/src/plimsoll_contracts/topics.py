@@ -6,14 +6,11 @@ from datetime import timedelta
 
 from pydantic import BaseModel
 
-from plimsoll_contracts.enforcement import (
-    DecisionEvent,
-    EnforcementReply,
-    EnforcementRequest,
-    LimitChanged,
-    OverLimit,
-)
+from plimsoll_contracts.disk import DiskMeasured, DiskScanRequested
+from plimsoll_contracts.enforcement import DecisionEvent, EnforcementReply, LimitChanged, OverLimit, ThresholdReached
 from plimsoll_contracts.entitlements import EntitlementSnapshot
+from plimsoll_contracts.nodes import NodeReport
+from plimsoll_contracts.requests import EnforcementRequest
 from plimsoll_contracts.usage import UsageDelta
 
 PARTITIONS = 16
@@ -88,6 +85,30 @@ ENTITLEMENT_EVENTS = Topic(
     compacted=True,
     dead_lettered=True,
 )
+NODE_REPORTS = Topic(
+    name="node.reports",
+    key="node",
+    messages={"node.report.v1": NodeReport},
+    producers=("node agents",),
+    consumers=("quota-enforcer",),
+    dead_lettered=True,
+)
+DISK_MEASUREMENTS = Topic(
+    name="disk.measurements",
+    key="tenant",
+    messages={"disk.measured.v1": DiskMeasured},
+    producers=("disk-scanner",),
+    consumers=("quota-enforcer",),
+    dead_lettered=True,
+)
+DISK_SCAN_REQUESTS = Topic(
+    name="disk.scan.requests",
+    key="tenant",
+    messages={"disk.scan_requested.v1": DiskScanRequested},
+    producers=("quota-enforcer",),
+    consumers=(),
+    observers="whoever measures disks; disk-scanner, once it is there",
+)
 QUOTA_DECISIONS = Topic(
     name="quota.decisions",
     key="tenant",
@@ -103,6 +124,8 @@ QUOTA_LIMITS = Topic(
         "quota.limit_changed.v1": LimitChanged,
         "quota.over_limit_started.v1": OverLimit,
         "quota.over_limit_ended.v1": OverLimit,
+        "quota.threshold_reached.v1": ThresholdReached,
+        "quota.threshold_cleared.v1": ThresholdReached,
     },
     producers=("quota-enforcer",),
     consumers=(),
@@ -129,6 +152,9 @@ _DECLARED = (
     QUOTA_REQUESTS,
     USAGE_DELTAS,
     ENTITLEMENT_EVENTS,
+    NODE_REPORTS,
+    DISK_MEASUREMENTS,
+    DISK_SCAN_REQUESTS,
     QUOTA_DECISIONS,
     QUOTA_LIMITS,
     REPLIES_FLOWS,

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from plimsoll_contracts.dimensions import REGISTRY
-from plimsoll_contracts.enforcement import Footprint
 from plimsoll_contracts.fields import NO_ROLL_UP, Bytes, Count, Event, Id, Millicores, Name, Revision, refuse_roll_up
 from plimsoll_contracts.quantities import MAX_AMOUNT
+from plimsoll_contracts.requests import Footprint
 
 _Change = Annotated[int, Field(strict=True, ge=-MAX_AMOUNT, le=MAX_AMOUNT)]
 _CHANGE_SCHEMA = {"type": "integer", "minimum": -MAX_AMOUNT, "maximum": MAX_AMOUNT}

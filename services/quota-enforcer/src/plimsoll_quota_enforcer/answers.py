@@ -5,14 +5,7 @@ from datetime import datetime
 
 from plimsoll_contracts.codes import EXCEEDED, Code
 from plimsoll_contracts.dimensions import unit_of
-from plimsoll_contracts.enforcement import (
-    EnforcementReply,
-    Gate,
-    HoldView,
-    OverLimit,
-    Settled,
-    Violation,
-)
+from plimsoll_contracts.enforcement import EnforcementReply, Gate, HoldView, OverLimit, Settled, Violation
 from plimsoll_contracts.envelope import Envelope
 from plimsoll_contracts.quantities import render
 from plimsoll_contracts.scopes import Scope

@@ -7,7 +7,10 @@ from hashlib import blake2b
 from plimsoll_contracts import codes
 from plimsoll_contracts.codes import Code
 from plimsoll_contracts.dimensions import Dimension
-from plimsoll_contracts.enforcement import (
+from plimsoll_contracts.enforcement import Verb
+from plimsoll_contracts.entitlements import EntitlementSnapshot
+from plimsoll_contracts.envelope import EnvelopeError, text_header
+from plimsoll_contracts.requests import (
     AdjustRequest,
     AnyRequest,
     CheckRequest,
@@ -16,11 +19,8 @@ from plimsoll_contracts.enforcement import (
     ReleaseRequest,
     RequestInvalid,
     ReserveRequest,
-    Verb,
     parse_request,
 )
-from plimsoll_contracts.entitlements import EntitlementSnapshot
-from plimsoll_contracts.envelope import EnvelopeError, text_header
 from plimsoll_contracts.topics import REPLY_PREFIX
 from plimsoll_contracts.usage import FootprintFact, UsageDelta
 from plimsoll_quota_enforcer.domain.model import Ask, Content, Entitlement, Fact, Multipliers, Place

@@ -24,8 +24,9 @@ from plimsoll_client.cli.session import PLAIN_FLAGS, In, Session
 from plimsoll_contracts.api import CheckBody, LimitsPatch, ScopeStatus
 from plimsoll_contracts.codes import CODES
 from plimsoll_contracts.dimensions import Dimension, unit_of
-from plimsoll_contracts.enforcement import Footprint, Mode, explain
+from plimsoll_contracts.enforcement import Mode, explain
 from plimsoll_contracts.fields import UNLIMITED, LimitValue
+from plimsoll_contracts.requests import Footprint
 from plimsoll_contracts.scopes import Scope
 
 quota = App(name="quota", help="Limits and usage.", default_parameter=PLAIN_FLAGS)
