@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from plimsoll_contracts import codes
 from plimsoll_runtime import http
+from plimsoll_runtime.auth import let_anybody
 
 
 class Limit(BaseModel):
@@ -19,7 +20,7 @@ class Limit(BaseModel):
 
 
 def make_app() -> ASGIApp:
-    app = http.create_app(title="Example", version="1", body_bytes_max=1_000)
+    app = http.create_app(title="Example", version="1", authenticate=let_anybody, body_bytes_max=1_000)
 
     @app.post("/limits")
     async def set_limits(limits: list[Limit]) -> int:

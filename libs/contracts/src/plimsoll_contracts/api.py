@@ -85,8 +85,8 @@ class LimitsPatch(Request):
     """Set and unset limits of one scope, all or none. Null unsets; amounts are integers in base units or texts."""
 
     limits: Mapping[_DimensionName, _LimitInput | None] = Field(min_length=1, max_length=16)
-    by: Text
-    """Who does it. Until authentication comes it is taken at its word."""
+    by: Text | None = None
+    """Who does it, where authentication is off; else the token says it, and this is refused."""
     reason: Text
     mode: Mode = Mode.ENFORCE
     expires_at: Instant | None = None

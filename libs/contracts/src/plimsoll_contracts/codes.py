@@ -245,6 +245,42 @@ LIMIT_NOT_HERE: Final = _code(
     "A limit on this dimension means nothing at this scope",
     "Set it on the tenant, or the environment that holds the stacks.",
 )
+TOKEN_MISSING: Final = _code(
+    "X401001TOKMIS",
+    "TOKEN_MISSING",
+    "The request carries no token",
+    "Send a token as `Authorization: Bearer ...`; `plimsoll token` makes one for the local stack.",
+)
+TOKEN_INVALID: Final = _code(
+    "X401002TOKINV",
+    "TOKEN_INVALID",
+    "The token is not accepted here",
+    "Get a token of this platform's issuer for this audience; the detail says what was wrong with this one.",
+)
+TOKEN_EXPIRED: Final = _code(
+    "X401003TOKEXP",
+    "TOKEN_EXPIRED",
+    "The token has expired",
+    "Get a new one; `plimsoll token` makes one for the local stack.",
+)
+SCOPE_MISSING: Final = _code(
+    "X403030SCPMIS",
+    "SCOPE_MISSING",
+    "The token does not allow this",
+    "Get a token whose scope claim has the word that the detail names.",
+)
+BY_NOT_TAKEN: Final = _code(
+    "X400109BYNOTT",
+    "BY_NOT_TAKEN",
+    "Who does it is not for the request to say",
+    "Leave out `by`: with authentication on, it is the token's subject.",
+)
+KEYS_UNAVAILABLE: Final = _code(
+    "X503003KEYUNA",
+    "KEYS_UNAVAILABLE",
+    "The keys that tokens are checked with could not be read yet",
+    "Try again in a moment; the service's log says why they cannot be read.",
+)
 NOT_FOUND: Final = _code("X404001NOTFND", "NOT_FOUND", "There is no such thing", "Check the name.")
 METHOD_NOT_ALLOWED: Final = _code(
     "X405001METHOD", "METHOD_NOT_ALLOWED", "This address does not take that method", "See the API reference."

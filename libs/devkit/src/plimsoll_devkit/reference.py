@@ -50,7 +50,7 @@ def pages() -> Mapping[Path, str]:
 def openapi() -> dict[str, Any]:
     """The description of the HTTP API: made from its routes, which answer nothing here."""
     nothing: Any = None
-    return routes.build(Parts(nothing, nothing, nothing, nothing, nothing)).openapi()
+    return routes.build(Parts(nothing, nothing, nothing, nothing, nothing), nothing).openapi()
 
 
 def stale() -> list[str]:

@@ -8,10 +8,13 @@ import difflib
 import os
 import sys
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, Literal, NoReturn, Self, TypeVar
+from urllib.parse import urlsplit
 
-from pydantic import Field, PrivateAttr, SecretStr, StringConstraints, ValidationError, field_validator
+from pydantic import Field, PrivateAttr, SecretStr, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "PLIMSOLL_"
@@ -47,7 +50,23 @@ class ServiceSettings(Settings):
     postgres_dsn: SecretStr
     http_host: str = "127.0.0.1"
     http_port: int = Field(default=8080, ge=0, le=65535)
+    auth: Literal["off", "jwt"] = "off"
+    auth_issuer: str | None = None
+    auth_audience: str | None = None
+    auth_jwks: str | None = Field(default=None, description="a file, or an https:// address")
     instance: int = Field(default=0, ge=0, description="stable ordinal of this replica")
+
+    @model_validator(mode="after")
+    def _is_guarded(self) -> Self:
+        if self.auth == "off" and not is_loopback(self.http_host):
+            raise _about("auth", f"off is for loopback only, and PLIMSOLL_HTTP_HOST is {self.http_host}: set it to jwt")
+        missing = [name for name in ("auth_issuer", "auth_audience", "auth_jwks") if not getattr(self, name)]
+        if self.auth == "jwt" and missing:
+            raise _about("auth", f"jwt also needs {', '.join(map(_variable, missing))}")
+        jwks = self.auth_jwks or ""
+        if jwks.startswith("http://") and not is_loopback(urlsplit(jwks).hostname or ""):
+            raise _about("auth_jwks", "whoever can change what is answered there is anybody here: write https://")
+        return self
 
 
 class MigrateSettings(Settings):
@@ -57,6 +76,14 @@ class MigrateSettings(Settings):
 
 
 S = TypeVar("S", bound=Settings)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    try:
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def load(cls: type[S]) -> S:
@@ -71,7 +98,8 @@ def load(cls: type[S]) -> S:
         settings = cls(**files)
     except ValidationError as invalid:
         for error in invalid.errors(include_url=False, include_input=False):
-            field = str(error["loc"][0]) if error["loc"] else ""
+            # A rule over several settings has no place; it says by its type which one to change.
+            field = str(error["loc"][0]) if error["loc"] else error["type"]
             missing = error["type"] == "missing"
             wrong.setdefault(field, "is not set" if missing else error["msg"].removeprefix("Value error, "))
         _refuse(cls, wrong, sources)
@@ -104,6 +132,10 @@ def render(rows: list[tuple[str, str, str]]) -> str:
     """Lay out the rows of `describe` as an aligned table, for `--check-config`."""
     widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
     return "\n".join(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}" for name, value, source in rows)
+
+
+def _about(field: str, what: str) -> PydanticCustomError:
+    return PydanticCustomError(field, "{what}", {"what": what})
 
 
 def _variable(field: str) -> str:
@@ -144,7 +176,7 @@ def _read_files(cls: type[Settings], environ: Mapping[str, str]) -> tuple[dict[s
 def _refuse(cls: type[Settings], wrong: Mapping[str, str], sources: Mapping[str, str]) -> NoReturn:
     lines = [f"{len(wrong)} setting(s) wrong:"]
     for field, what in wrong.items():
-        variable = _variable(field) if field else cls.__name__
+        variable = _variable(field) if field in cls.model_fields else cls.__name__
         origin = sources.get(field, "default")
         hint = f"set {variable} or {variable}_FILE" if origin == "default" else f"from {origin}"
         lines.append(f"  {variable}: {what} ({hint})")

@@ -3,7 +3,7 @@
 import json
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -23,6 +23,8 @@ from plimsoll_contracts.codes import Code
 BODY_BYTES_MAX = 65_536
 REQUEST_ID_HEADER = "X-Request-Id"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+PUBLIC = "/problems/"
+"""What is below it is the same for everybody, and is shown without a token."""
 
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 # 400 is FastAPI's own only where the bytes of a body cannot be read as text.
@@ -51,6 +53,7 @@ def create_app(
     *,
     title: str,
     version: str,
+    authenticate: Callable[[Sequence[str]], Awaitable[object]],
     body_bytes_max: int = BODY_BYTES_MAX,
     allowed_hosts: Collection[str] | None = LOOPBACK_HOSTS,
     is_momentary: Callable[[Exception], bool] = lambda _: False,
@@ -60,6 +63,8 @@ def create_app(
     Args:
         title: the API's name in its OpenAPI document.
         version: its version there.
+        authenticate: from the values of the Authorization header to who asks, for ``request.state.principal``;
+            raises a Problem before anything else of the request is looked at.
         body_bytes_max: larger request bodies are answered 413.
         allowed_hosts: names that the Host header may have, so that no web page can reach a loopback API
             through a name of its own; None lets any.
@@ -76,7 +81,13 @@ def create_app(
     )
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_middleware(_Edge, body_bytes_max=body_bytes_max, allowed_hosts=allowed_hosts, is_momentary=is_momentary)
+    app.add_middleware(
+        _Edge,
+        authenticate=authenticate,
+        body_bytes_max=body_bytes_max,
+        allowed_hosts=allowed_hosts,
+        is_momentary=is_momentary,
+    )
     return app
 
 
@@ -91,16 +102,18 @@ def beside(probes: ASGIApp, api: ASGIApp, *, paths: Collection[str]) -> ASGIApp:
 
 
 class _Edge:
-    """What every request passes: id, host, body limit, and the last word on what nobody caught."""
+    """What every request passes: id, host, who it is, body limit, and the last word on what nobody caught."""
 
     def __init__(
         self,
         app: ASGIApp,
+        authenticate: Callable[[Sequence[str]], Awaitable[object]],
         body_bytes_max: int,
         allowed_hosts: Collection[str] | None,
         is_momentary: Callable[[Exception], bool],
     ) -> None:
         self._app = app
+        self._authenticate = authenticate
         self._body_bytes_max = body_bytes_max
         self._allowed_hosts = allowed_hosts
         self._is_momentary = is_momentary
@@ -128,6 +141,8 @@ class _Edge:
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
                 self._check_host(headers)
+                if not scope["path"].startswith(PUBLIC):
+                    scope["state"]["principal"] = await self._authenticate(headers.getlist("authorization"))
                 body = await self._read(receive)
                 await self._app(scope, _replay(body, receive), send_with_headers)
             except Problem as problem:

@@ -12,7 +12,7 @@ import uvicorn
 from plimsoll_quota_enforcer.app import NAME, Enforcer
 from plimsoll_quota_enforcer.config import EnforcerSettings
 from plimsoll_quota_enforcer.storage.queries import MIGRATIONS, SCHEMA
-from plimsoll_runtime import config, http, logs, memory, migrations, pool
+from plimsoll_runtime import auth, config, keys, logs, memory, migrations, pool
 
 USAGE = """usage: python -m plimsoll_quota_enforcer [migrate | --check-config]
 
@@ -36,11 +36,9 @@ async def run(settings: EnforcerSettings) -> int:
         # Whoever supervises us starts us again; until then callers wait on the topic, and nothing is lost.
         log.error("no database", setting="PLIMSOLL_POSTGRES_DSN", problem=str(away) or repr(away))  # noqa: TRY400
         return 1
-    if settings.http_host not in http.LOOPBACK_HOSTS:
-        log.warning("the API has no authentication yet: publish its port on loopback only", host=settings.http_host)
     try:
         await migrations.verify(sessions, schema=SCHEMA, sources=MIGRATIONS)
-        enforcer = Enforcer(settings, sessions)
+        enforcer = Enforcer(settings, sessions, await auth.authentication(settings))
         memory.collect_rarely()
         server = uvicorn.Server(
             uvicorn.Config(
@@ -85,6 +83,9 @@ def main(arguments: list[str]) -> int:
                 return asyncio.run(run(settings))
             except migrations.WrongSchemaError as wrong:
                 log.error("wrong schema", problem=str(wrong))  # noqa: TRY400 - it is the operator's, not a bug
+                return 1
+            except keys.KeysUnreadableError as none:
+                log.error("no keys", setting="PLIMSOLL_AUTH_JWKS", problem=str(none))  # noqa: TRY400 - as above
                 return 1
         case ["migrate"]:
             return asyncio.run(migrate())

@@ -23,6 +23,7 @@ from plimsoll_quota_enforcer.storage.queries import QUERIES
 from plimsoll_quota_enforcer.storage.unit import Unit, open_unit
 from plimsoll_quota_enforcer.sweep import Sweep
 from plimsoll_runtime import http, probes
+from plimsoll_runtime.auth import Authenticate
 from plimsoll_streams.dispatch import Transaction
 from plimsoll_streams.engine import Engine
 from plimsoll_streams.failures import Backoff
@@ -36,7 +37,7 @@ log = structlog.get_logger("plimsoll.quota")
 class Enforcer:
     """One process: the parts, and the ASGI application that starts and stops them."""
 
-    def __init__(self, settings: EnforcerSettings, pool: asyncpg.Pool) -> None:
+    def __init__(self, settings: EnforcerSettings, pool: asyncpg.Pool, authenticate: Authenticate) -> None:
         """Wire the parts; nothing runs before the application's lifespan."""
         policy = settings.policy()
         self.cache = StateCache(settings.cache_rows_max)
@@ -71,9 +72,9 @@ class Enforcer:
             backoff=Backoff(random.Random()),
         )
         self._parts = Parts(pool, self.cache, policy, self.client, self.engine.wake_relay)
-        self.asgi = self._wire()
+        self.asgi = self._wire(authenticate)
 
-    def _wire(self) -> ASGIApp:
+    def _wire(self, authenticate: Authenticate) -> ASGIApp:
         checks = {"database": self._database, "partitions": self._partitions}
         internal = probes.routes(checks=checks, status=self.status)
         faststream = AsgiFastStream(self.engine.broker, asgi_routes=internal, logger=None)
@@ -83,7 +84,7 @@ class Enforcer:
         faststream.on_startup(self._sweep.upkeep)
         faststream.after_startup(self._begin)
         faststream.on_shutdown(self._end)
-        return http.beside(faststream, routes.build(self._parts), paths=[path for path, _ in internal])
+        return http.beside(faststream, routes.build(self._parts, authenticate), paths=[path for path, _ in internal])
 
     async def _remember_fail_opens(self) -> None:
         """Go on counting where the last process of this replica was killed: its last ones were never scraped."""

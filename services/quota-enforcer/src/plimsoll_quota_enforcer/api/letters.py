@@ -7,6 +7,7 @@ from fastapi import APIRouter, Path, Query
 
 from plimsoll_contracts import codes
 from plimsoll_contracts.api import DeadLetterList, DeadLetterView
+from plimsoll_quota_enforcer.api.access import administers
 from plimsoll_quota_enforcer.api.parts import INT64_MAX, Given, Page
 from plimsoll_runtime.http import Problem
 from plimsoll_streams import dead_letters
@@ -15,7 +16,7 @@ from plimsoll_streams.transactions import Connection
 AfterLetter = Annotated[int, Query(ge=0, le=INT64_MAX)]
 Letter = Annotated[int, Path(ge=0, le=INT64_MAX)]
 
-router = APIRouter()
+router = APIRouter(dependencies=[administers])
 
 
 @router.get("/dead-letters")

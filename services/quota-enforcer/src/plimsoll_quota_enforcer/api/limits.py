@@ -12,9 +12,11 @@ from plimsoll_contracts.fields import UNLIMITED, Name, parse_limit
 from plimsoll_contracts.quantities import QuantityError
 from plimsoll_quota_enforcer import metrics
 from plimsoll_quota_enforcer.answers import scope_of
+from plimsoll_quota_enforcer.api.access import Administrator, Writer, done_by, reads
 from plimsoll_quota_enforcer.api.parts import At, Given
 from plimsoll_quota_enforcer.storage import reading
 from plimsoll_quota_enforcer.storage.limits import DEFAULTS, Changed, Patch, Wanted, change_defaults, change_limits
+from plimsoll_runtime.auth import Principal
 from plimsoll_runtime.http import Problem
 from plimsoll_streams.transactions import Connection
 
@@ -25,18 +27,18 @@ router = APIRouter()
 
 @router.patch("/tenants/{tenant}/limits")
 async def patch_limits(
-    parts: Given, tenant: Name, place: At, patch: LimitsPatch, if_match: IfMatch = None
+    parts: Given, who: Writer, tenant: Name, place: At, patch: LimitsPatch, *, if_match: IfMatch = None
 ) -> LimitsChanged:
     """Set and unset limits of one scope, all or none."""
 
     async def change(connection: Connection) -> Changed:
-        read = _patch(patch, if_match)
+        read = _patch(who, patch, if_match)
         return await change_limits(connection, parts.cache, parts.policy, tenant=tenant, place=place, patch=read)
 
     return _changed(scope_of(tenant, place).render(), await parts.write(change))
 
 
-@router.get("/defaults")
+@router.get("/defaults", dependencies=[reads])
 async def read_defaults(parts: Given) -> Mapping[str, Mapping[str, LimitView]]:
     """Show the global defaults."""
     found = await reading.defaults(parts.pool)
@@ -44,13 +46,15 @@ async def read_defaults(parts: Given) -> Mapping[str, Mapping[str, LimitView]]:
 
 
 @router.patch("/defaults")
-async def patch_defaults(parts: Given, patch: LimitsPatch, if_match: IfMatch = None) -> LimitsChanged:
+async def patch_defaults(
+    parts: Given, who: Administrator, patch: LimitsPatch, if_match: IfMatch = None
+) -> LimitsChanged:
     """Set and unset global defaults, all or none. Every tenant is judged by them within seconds."""
-    changed = await parts.write(lambda connection: change_defaults(connection, _patch(patch, if_match)))
+    changed = await parts.write(lambda connection: change_defaults(connection, _patch(who, patch, if_match)))
     return _changed(DEFAULTS, changed)
 
 
-def _patch(body: LimitsPatch, if_match: str | None) -> Patch:
+def _patch(who: Principal, body: LimitsPatch, if_match: str | None) -> Patch:
     values: dict[Dimension, Wanted | None] = {}
     for name, value in body.limits.items():
         try:
@@ -58,7 +62,9 @@ def _patch(body: LimitsPatch, if_match: str | None) -> Patch:
         except ValueError:
             raise Problem(codes.DIMENSION_UNKNOWN, f"{name!r} is none of {', '.join(Dimension)}") from None
         values[dimension] = _wanted(dimension, value)
-    return Patch(values, body.by, body.reason, body.mode, body.expires_at, body.force, _version(if_match, body))
+    return Patch(
+        values, done_by(who, body.by), body.reason, body.mode, body.expires_at, body.force, _version(if_match, body)
+    )
 
 
 def _wanted(dimension: Dimension, value: int | str | None) -> Wanted | None:

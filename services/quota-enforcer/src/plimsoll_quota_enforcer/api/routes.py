@@ -5,7 +5,8 @@ from fastapi import FastAPI
 from plimsoll_quota_enforcer import __version__
 from plimsoll_quota_enforcer.api import letters, limits, usage, verbs
 from plimsoll_quota_enforcer.api.parts import Parts
-from plimsoll_runtime.http import create_app
+from plimsoll_runtime.auth import Authenticate, let_anybody
+from plimsoll_runtime.http import LOOPBACK_HOSTS, create_app
 from plimsoll_streams.failures import is_transient
 
 PREFIX = "/api/v1/quota"
@@ -13,9 +14,17 @@ PREFIX = "/api/v1/quota"
 _ROUTERS = (usage.router, limits.router, verbs.router, letters.router)
 
 
-def build(parts: Parts) -> FastAPI:
+def build(parts: Parts, authenticate: Authenticate) -> FastAPI:
     """Build the application over its parts."""
-    app = create_app(title="Plimsoll quota", version=__version__, is_momentary=is_transient)
+    # A page of another site can send no token, so only where none is asked for does the name of the host matter.
+    hosts = LOOPBACK_HOSTS if authenticate is let_anybody else None
+    app = create_app(
+        title="Plimsoll quota",
+        version=__version__,
+        authenticate=authenticate,
+        allowed_hosts=hosts,
+        is_momentary=is_transient,
+    )
     app.state.parts = parts
     for router in _ROUTERS:
         app.include_router(router, prefix=PREFIX)

@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from plimsoll_contracts.api import ScopeList, ScopeStatus
 from plimsoll_contracts.fields import Name
 from plimsoll_quota_enforcer.answers import scope_of
+from plimsoll_quota_enforcer.api.access import Reader, reads
 from plimsoll_quota_enforcer.api.parts import AfterName, At, Given, Page
 from plimsoll_quota_enforcer.storage import reading
 
@@ -12,13 +13,13 @@ router = APIRouter()
 
 
 @router.get("/tenants")
-async def list_tenants(parts: Given, after: AfterName = "", limit: Page = 100) -> ScopeList:
-    """List tenants by name."""
-    found = await reading.tenants(parts.pool, after, limit)
+async def list_tenants(parts: Given, who: Reader, after: AfterName = "", limit: Page = 100) -> ScopeList:
+    """List tenants by name, those of the token."""
+    found = await reading.tenants(parts.pool, after, limit, among=who.tenants)
     return ScopeList(scopes=tuple(found), next=found[-1] if len(found) == limit else None)
 
 
-@router.get("/tenants/{tenant}/scopes")
+@router.get("/tenants/{tenant}/scopes", dependencies=[reads])
 async def list_scopes(parts: Given, tenant: Name, after: AfterName | None = None, limit: Page = 100) -> ScopeList:
     """List a tenant's scopes that have usage or limits; ``after`` is what ``next`` said."""
     environment, _, stack = (after or "").partition("/")
@@ -28,7 +29,7 @@ async def list_scopes(parts: Given, tenant: Name, after: AfterName | None = None
     return ScopeList(scopes=rendered, next="/".join(found[-1]) if len(found) == limit else None)
 
 
-@router.get("/tenants/{tenant}/status")
+@router.get("/tenants/{tenant}/status", dependencies=[reads])
 async def read_status(parts: Given, tenant: Name, place: At) -> ScopeStatus:
     """Show limits, usage and gates of one scope."""
     return await reading.scope_status(parts.pool, parts.policy, tenant, place)

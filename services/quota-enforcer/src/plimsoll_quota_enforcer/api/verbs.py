@@ -6,6 +6,7 @@ from plimsoll_client import Allowed, ClientStartError, Denied
 from plimsoll_contracts import codes
 from plimsoll_contracts.api import CheckBody
 from plimsoll_contracts.enforcement import EnforcementReply
+from plimsoll_quota_enforcer.api.access import Asker, own
 from plimsoll_quota_enforcer.api.parts import Given
 from plimsoll_runtime.http import Problem
 
@@ -16,8 +17,9 @@ router = APIRouter()
 
 
 @router.post("/check")
-async def check(parts: Given, body: CheckBody) -> EnforcementReply:
+async def check(parts: Given, who: Asker, body: CheckBody) -> EnforcementReply:
     """Ask whether something would be allowed now; a denial is an answer, not an error."""
+    own(who, body.tenant)
     try:
         client = await parts.client()
     except ClientStartError as error:

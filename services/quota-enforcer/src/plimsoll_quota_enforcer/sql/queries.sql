@@ -203,7 +203,7 @@ INSERT INTO limit_history (
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 
 -- name: list_tenants
-SELECT tenant FROM tenants WHERE tenant > $1 ORDER BY tenant LIMIT $2
+SELECT tenant FROM tenants WHERE tenant > $1 AND ($3::text[] IS NULL OR tenant = ANY ($3)) ORDER BY tenant LIMIT $2
 
 -- name: list_scopes
 SELECT environment, stack FROM (

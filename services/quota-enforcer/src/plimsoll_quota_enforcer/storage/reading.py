@@ -130,9 +130,10 @@ async def defaults(pool: asyncpg.Pool) -> Mapping[Dimension, LimitView]:
     return {dimension: limit_view(Resolved(limit.value, "default", limit)) for dimension, limit in found.items()}
 
 
-async def tenants(pool: asyncpg.Pool, after: str, limit: int) -> list[str]:
-    """List tenants by name, from the one after a name."""
-    return [row["tenant"] for row in await pool.fetch(QUERIES["list_tenants"], after, limit)]
+async def tenants(pool: asyncpg.Pool, after: str, limit: int, *, among: frozenset[str] | None) -> list[str]:
+    """List tenants by name, from the one after a name, among some or (None) all."""
+    found = await pool.fetch(QUERIES["list_tenants"], after, limit, None if among is None else sorted(among))
+    return [row["tenant"] for row in found]
 
 
 async def places(pool: asyncpg.Pool, tenant: str, after: Place | None, limit: int) -> list[Place]:
