@@ -74,8 +74,8 @@ async def test_sessions_bound_their_own_waits(running: Platform) -> None:
     admin = await asyncpg.connect(running.stack.database.admin_dsn)
     try:
         names = await admin.fetch(
-            "SELECT DISTINCT application_name, usename FROM pg_stat_activity WHERE usename = 'quota_enforcer'"
-            " AND application_name LIKE 'quota-enforcer-%'"
+            "SELECT DISTINCT split_part(application_name, ' ', 1), usename FROM pg_stat_activity"
+            " WHERE usename = 'quota_enforcer' AND application_name LIKE 'quota-enforcer-%'"
         )
     finally:
         await admin.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll_client.cli import __main__ as cli
-from plimsoll_contracts import export
+from plimsoll_contracts import doctor, export
 from plimsoll_devkit.stack import compose
 from plimsoll_devkit.stack.context import ROOT
 from plimsoll_quota_enforcer.api import routes
@@ -42,6 +42,7 @@ def pages() -> Mapping[Path, str]:
     return {
         ROOT / "compose.yaml": compose.render(),
         _CONTRACTS / "cli.md": cli.reference(),
+        _CONTRACTS / "doctor.md": doctor.reference(),
         _CONTRACTS / "metrics.md": metrics.reference(metrics.catalogue()),
         _CONTRACTS / "openapi.json": json.dumps(openapi(), indent=2) + "\n",
     }
@@ -50,7 +51,7 @@ def pages() -> Mapping[Path, str]:
 def openapi() -> dict[str, Any]:
     """The description of the HTTP API: made from its routes, which answer nothing here."""
     nothing: Any = None
-    return routes.build(Parts(nothing, nothing, nothing, nothing, nothing), nothing).openapi()
+    return routes.build(Parts(nothing, nothing, nothing, nothing, nothing, nothing), nothing).openapi()
 
 
 def stale() -> list[str]:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import asyncpg
 
+Database = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy | asyncpg.Pool
+
 Source = tuple[str, Path]
 """A component's name and the directory of its files."""
 
@@ -143,7 +145,7 @@ async def migrate(dsn: str, *, schema: str, sources: Sequence[Source]) -> tuple[
         await connection.close()
 
 
-async def verify(database: asyncpg.Connection | asyncpg.Pool, *, schema: str, sources: Sequence[Source]) -> None:
+async def verify(database: Database, *, schema: str, sources: Sequence[Source]) -> None:
     """Check that exactly this code's migrations are applied; any login role of the schema may.
 
     Raises:
@@ -177,6 +179,6 @@ async def _prepare(connection: asyncpg.Connection, schema: str) -> None:
     await connection.execute(f"GRANT SELECT ON {schema}.migrations TO PUBLIC")
 
 
-async def _ledger(database: asyncpg.Connection | asyncpg.Pool, schema: str) -> Ledger:
+async def _ledger(database: Database, schema: str) -> Ledger:
     rows = await database.fetch(f"SELECT component, version, name, checksum FROM {schema}.migrations")  # noqa: S608
     return {(row["component"], row["version"]): Applied(row["name"], row["checksum"]) for row in rows}

@@ -241,6 +241,11 @@ class Engine(Generic[U]):
         holdings = self._consumer.ownership.holdings.values()
         return all(holding.phase not in {Phase.ASSIGNED, Phase.CLAIMING} for holding in holdings)
 
+    @property
+    def consumes(self) -> tuple[Topic, ...]:
+        """The topics that have a handler."""
+        return tuple(each.topic for each in self._subscriptions)
+
     def status(self) -> Mapping[str, object]:
         """Return the engine's account of itself, for /internal/status."""
         if self._consumer is None:
@@ -249,4 +254,5 @@ class Engine(Generic[U]):
             "partitions": self._consumer.status(),
             "database_away": self._reporter.database_away,
             "broker_away": self._watchdog.broker_away,
+            "stalled_seconds": round(self._watchdog.stalled_seconds, 1),
         }

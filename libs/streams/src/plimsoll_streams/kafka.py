@@ -152,6 +152,17 @@ async def check_topics(bootstrap: str, topics: Iterable[Topic]) -> list[str]:
     return problems
 
 
+async def brokers(bootstrap: str) -> int:
+    """Return how many brokers the cluster has now.
+
+    Raises:
+        KafkaError: none answers.
+        TimeoutError: likewise.
+    """
+    async with _Admin(bootstrap) as admin:
+        return len((await admin.describe_cluster())["brokers"])
+
+
 async def require_topics(
     bootstrap: str, names: Iterable[str], *, broker_seconds: float = 30.0, topics_seconds: float = 0.0
 ) -> None:

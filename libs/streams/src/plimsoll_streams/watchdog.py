@@ -65,6 +65,11 @@ class Watchdog:
         self._applied: dict[str, float] = {}
         self.broker_away = False
 
+    @property
+    def stalled_seconds(self) -> float:
+        """Since when the loop has not got on, though it should have."""
+        return time.monotonic() - self._health.progressed if self._health.lag else 0.0
+
     def committed(self, produced_at: Mapping[str, float]) -> None:
         """A batch was applied; by topic, when (Unix seconds) its last record was produced."""
         self._committed = True

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 
 import asyncpg
@@ -28,7 +29,8 @@ async def run(settings: EnforcerSettings) -> int:
     try:
         sessions = await pool.create(
             settings.postgres_dsn.get_secret_value(),
-            application_name=f"{NAME}-{settings.instance}",
+            # The process is named too, so that `plimsoll doctor` sees two that run under one ordinal.
+            application_name=f"{NAME}-{settings.instance} {socket.gethostname()[:32]}:{os.getpid()}",
             schema=SCHEMA,
             max_size=6,
         )

@@ -19,6 +19,7 @@ from plimsoll_quota_enforcer.config import EnforcerSettings
 from plimsoll_quota_enforcer.handlers import register
 from plimsoll_quota_enforcer.requests import Decoder
 from plimsoll_quota_enforcer.storage.cache import StateCache
+from plimsoll_quota_enforcer.storage.doctor import Examined
 from plimsoll_quota_enforcer.storage.queries import QUERIES
 from plimsoll_quota_enforcer.storage.unit import Unit, open_unit
 from plimsoll_quota_enforcer.sweep import Sweep
@@ -71,7 +72,8 @@ class Enforcer:
             wake_relay=self.engine.wake_relay,
             backoff=Backoff(random.Random()),
         )
-        self._parts = Parts(pool, self.cache, policy, self.client, self.engine.wake_relay)
+        examined = Examined(pool, policy, settings.kafka_bootstrap, self.engine.consumes, self.status)
+        self._parts = Parts(pool, self.cache, policy, self.client, self.engine.wake_relay, examined)
         self.asgi = self._wire(authenticate)
 
     def _wire(self, authenticate: Authenticate) -> ASGIApp:

@@ -12,6 +12,7 @@ try:
 
     from plimsoll_client.cli.commands import context, quota
     from plimsoll_client.cli.dead_letters import dlq
+    from plimsoll_client.cli.doctor import doctor
     from plimsoll_client.cli.failures import EXIT_HELP, CommandFailed, Exit
     from plimsoll_client.cli.figures import clean
     from plimsoll_client.cli.session import PLAIN_FLAGS, Output, Session
@@ -27,6 +28,7 @@ app = App(
 )
 app.command(quota)
 app.command(dlq)
+app.command(doctor)
 app.command(context)
 
 

@@ -1,6 +1,6 @@
 """How does the command speak to the service: typed calls over HTTP, and every failure as one that can be acted on."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -22,6 +22,7 @@ from plimsoll_contracts.api import (
 )
 from plimsoll_contracts.codes import LIMIT_BELOW_USAGE
 from plimsoll_contracts.dimensions import Dimension
+from plimsoll_contracts.doctor import Diagnosis
 from plimsoll_contracts.enforcement import EnforcementReply
 from plimsoll_contracts.scopes import Scope
 
@@ -29,6 +30,8 @@ M = TypeVar("M", bound=BaseModel)
 
 _PREFIX = "/api/v1/quota"
 _TIMEOUT_SECONDS = 10.0
+_DOCTOR_SECONDS = 15.0
+"""The service itself takes at most ten."""
 _PAGE = 500
 
 
@@ -92,6 +95,10 @@ class Api:
     def replay(self, letter: int, *, dry_run: bool) -> DeadLetterView:
         """Publish one to its topic again, or only say whether that could be done."""
         return self._ask(DeadLetterView, "POST", f"/dead-letters/{letter}/replay", params={"dry_run": dry_run})
+
+    def diagnosis(self, only: Sequence[str]) -> Diagnosis:
+        """Have the service look for what is wrong."""
+        return self._ask(Diagnosis, "GET", "/doctor", params={"only": list(only)}, timeout=_DOCTOR_SECONDS)
 
     def _ask(self, model: type[M], method: str, path: str, **request: Any) -> M:
         try:

@@ -20,17 +20,27 @@ def candidates(environ: Mapping[str, str], here: Path, home: Path) -> Iterator[P
     yield home / ".config" / "plimsoll" / "context.json"
 
 
-def read_context() -> Mapping[str, str]:
-    """Read the context file.
+def find_context() -> Path:
+    """Find the context file.
 
     Raises:
-        CommandFailed: there is none, or it cannot be read.
+        CommandFailed: there is none.
     """
     named = os.environ.get("PLIMSOLL_CONTEXT")
     found = next((path for path in candidates(os.environ, Path.cwd(), Path.home()) if path.is_file()), None)
     if found is None:
         where = f"PLIMSOLL_CONTEXT names {named}, which is no file" if named else "no running Plimsoll is known here"
         raise CommandFailed(Exit.UNREACHABLE, where, _HINT)
+    return found
+
+
+def read_context() -> Mapping[str, str]:
+    """Read the context file.
+
+    Raises:
+        CommandFailed: there is none, or it cannot be read.
+    """
+    found = find_context()
     try:
         read = json.loads(found.read_text())
     except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ from rich.text import Text
 from plimsoll_client.cli.figures import age, amount, bar, clean, named, percent
 from plimsoll_contracts.api import DeadLetterView, DimensionStatus, LimitChange, LimitsChanged, LimitView, ScopeStatus
 from plimsoll_contracts.dimensions import Dimension, Unit, unit_of
+from plimsoll_contracts.doctor import Finding, Verdict
 from plimsoll_contracts.enforcement import EnforcementReply, Mode, Violation
 
 _NEAR = 90
@@ -176,4 +177,21 @@ def dead_letter(found: DeadLetterView, now: datetime) -> RenderableType:
     if found.value_base64 is not None:
         value = base64.b64decode(found.value_base64).decode(errors="backslashreplace")
         drawn.add_row(Text("value", style="bold"), Text(clean(value)))
+    return drawn
+
+
+_VERDICT_STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "magenta"}
+
+
+def lines(texts: Sequence[str]) -> Text:
+    """Show plain lines."""
+    return Text("\n".join(clean(text) for text in texts))
+
+
+def findings(found: Sequence[Finding]) -> RenderableType:
+    """Show what the doctor found, and under what is not well what to do next."""
+    drawn = table("CHECK", "VERDICT", "FOUND", wrapped="FOUND")
+    for each in found:
+        told = clean(each.told) + (f"\nnext: {clean(each.next)}" if each.next else "")
+        drawn.add_row(clean(each.check), Text(each.verdict, style=_VERDICT_STYLES[each.verdict]), Text(told))
     return drawn

@@ -14,6 +14,7 @@ from plimsoll_quota_enforcer.domain.model import Place
 from plimsoll_quota_enforcer.domain.relimit import LimitRefused
 from plimsoll_quota_enforcer.domain.state import Policy
 from plimsoll_quota_enforcer.storage.cache import StateCache
+from plimsoll_quota_enforcer.storage.doctor import Examined
 from plimsoll_runtime.http import Problem
 from plimsoll_streams.transactions import Connection
 
@@ -33,6 +34,7 @@ class Parts:
     client: Callable[[], Awaitable[EnforcementClient]]
     """Starts the client at first use."""
     wake_relay: Callable[[], None]
+    examined: Examined
 
     async def write(self, change: Callable[[Connection], Awaitable[T]]) -> T:
         """Run a change in one transaction, and have the relay publish what it told.

@@ -1,4 +1,4 @@
-"""Which statements are there: the named queries of ``sql/queries.sql``, each a text by its name."""
+"""Which statements are there: the named queries of the files in ``sql``, each a text by its name."""
 
 import re
 from functools import cache
@@ -10,9 +10,12 @@ import plimsoll_streams
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
+_FILES = ("queries.sql", "doctor.sql")
+
+
 def _read() -> dict[str, str]:
-    text = files("plimsoll_quota_enforcer").joinpath("sql/queries.sql").read_text()
-    parts = _NAME.split(text)[1:]
+    folder = files("plimsoll_quota_enforcer").joinpath("sql")
+    parts = [part for file in _FILES for part in _NAME.split(folder.joinpath(file).read_text())[1:]]
     return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
