@@ -282,6 +282,24 @@ KEYS_UNAVAILABLE: Final = _code(
     "Try again in a moment; the service's log says why they cannot be read.",
 )
 NOT_FOUND: Final = _code("X404001NOTFND", "NOT_FOUND", "There is no such thing", "Check the name.")
+NOTHING_KNOWN_THEN: Final = _code(
+    "X404002NOTYET",
+    "NOTHING_KNOWN_THEN",
+    "Nothing was known of the tenant at that instant",
+    "Ask for a later instant: the detail says since when it is known.",
+)
+BEFORE_RETENTION: Final = _code(
+    "X410002HISOLD",
+    "BEFORE_RETENTION",
+    "That instant lies before what is kept",
+    "Ask for a later instant: the detail says from when on history is kept.",
+)
+HISTORY_TOO_LONG: Final = _code(
+    "X422010HISLNG",
+    "HISTORY_TOO_LONG",
+    "There is too much history to be read for one answer",
+    "Ask for less: an earlier instant, or a shorter time back.",
+)
 METHOD_NOT_ALLOWED: Final = _code(
     "X405001METHOD", "METHOD_NOT_ALLOWED", "This address does not take that method", "See the API reference."
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from plimsoll_client.cli.failures import CommandFailed, Exit
-from plimsoll_client.cli.figures import parse_until
+from plimsoll_client.cli.figures import parse_since, parse_until
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.fields import LimitValue, parse_limit
 from plimsoll_contracts.quantities import QuantityError
@@ -96,5 +96,17 @@ def read_until(text: str | None, now: datetime) -> datetime | None:
     """
     try:
         return None if text is None else parse_until(text, now)
+    except ValueError as error:
+        raise CommandFailed(Exit.USAGE, str(error)) from None
+
+
+def read_since(text: str | None, now: datetime) -> datetime | None:
+    """Read when something was.
+
+    Raises:
+        CommandFailed: it is no time, or in the future.
+    """
+    try:
+        return None if text is None else parse_since(text, now)
     except ValueError as error:
         raise CommandFailed(Exit.USAGE, str(error)) from None

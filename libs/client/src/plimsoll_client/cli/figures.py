@@ -96,3 +96,27 @@ def parse_until(text: str, now: datetime) -> datetime:
     if ends <= now:
         raise ValueError(f"{text} is in the past")
     return ends
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """Read when something was: a length of time before now (``2h``, ``3d``), a date, or a date and time.
+
+    A date or time without an offset is in local time.
+
+    Raises:
+        ValueError: it is none of these, or in the future.
+    """
+    if match := _DURATION.fullmatch(text):
+        return now - timedelta(seconds=int(match[1]) * _DURATION_SECONDS[match[2]])
+    try:
+        then = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no time: write 2h (ago), 3d, 2026-11-30 or 2026-11-30T12:00") from None
+    if then > now:
+        raise ValueError(f"{text} is in the future")
+    return then
+
+
+def moment(when: datetime) -> str:
+    """Write an instant for people, to the second."""
+    return f"{when:%Y-%m-%d %H:%M:%S %Z}"

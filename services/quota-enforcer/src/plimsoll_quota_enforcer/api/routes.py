@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 
 from plimsoll_quota_enforcer import __version__
-from plimsoll_quota_enforcer.api import doctor, letters, limits, usage, verbs
+from plimsoll_quota_enforcer.api import decisions, doctor, letters, limits, usage, verbs
 from plimsoll_quota_enforcer.api.parts import Parts
 from plimsoll_runtime.auth import Authenticate, let_anybody
 from plimsoll_runtime.http import LOOPBACK_HOSTS, create_app
@@ -11,7 +11,7 @@ from plimsoll_streams.failures import is_transient
 
 PREFIX = "/api/v1/quota"
 
-_ROUTERS = (usage.router, limits.router, verbs.router, letters.router, doctor.router)
+_ROUTERS = (usage.router, decisions.router, limits.router, verbs.router, letters.router, doctor.router)
 
 
 def build(parts: Parts, authenticate: Authenticate) -> FastAPI:

@@ -146,7 +146,7 @@ WHERE excluded.version > entitlements.version
 -- name: save_fail_opens
 INSERT INTO fail_opens (instance, gate, total)
 SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS x (instance, gate, total) ORDER BY gate
-ON CONFLICT (instance, gate) DO UPDATE SET total = fail_opens.total + excluded.total
+ON CONFLICT (instance, gate) DO UPDATE SET total = fail_opens.total + excluded.total, last_at = excluded.last_at
 
 -- name: load_fail_opens
 SELECT gate, total FROM fail_opens WHERE instance = $1
@@ -228,3 +228,64 @@ SELECT count(*) FROM charges WHERE tenant = $1 AND NOT gone AND ($2 = '' OR envi
 -- In bites, so that no transaction is long.
 DELETE FROM holds WHERE ctid IN (
     SELECT ctid FROM holds WHERE state <> 'open' AND changed_at < clock_timestamp() - make_interval(days => $1) LIMIT $2)
+
+-- name: history_kept_from
+-- The first day of changes that was not dropped, in UTC.
+SELECT min(to_date(right(c.relname::text, 8), 'YYYYMMDD'))::timestamp AT TIME ZONE 'UTC' AS kept_from
+FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'changes'::regclass
+
+-- name: known_since
+SELECT known_since FROM tenants WHERE tenant = $1
+
+-- name: history_until
+-- The last step about each charge, hold and measurement up to an instant, where it had not ended by then.
+SELECT * FROM (
+    SELECT DISTINCT ON (subject) * FROM (
+        SELECT * FROM baselines WHERE tenant = $1
+        UNION ALL
+        SELECT c.*, history_subject(kind, deployment, hold, environment, stack) FROM changes c
+        WHERE tenant = $1 AND day <= $3 AND at <= $2
+    ) AS steps ORDER BY subject, seq DESC
+) AS last WHERE NOT gone AND kind <> 'hold_closed' ORDER BY seq
+
+-- name: page_decisions
+-- At most $8 decisions are looked at for one page, however few of them match: a page has the same cost anywhere.
+SELECT tenant, request_id, verb, allowed, code, fail_open, decided_at, environment, stack, deployment,
+    coalesce((reply::json ->> 'would_deny')::boolean, false) AS would_deny, reply::json ->> 'message' AS message,
+    ($9::text IS NULL OR verb = $9) AND ($10::text IS NULL OR code = $10) AND ($11::boolean IS NULL OR allowed = $11)
+    AND ($12::text IS NULL OR deployment = $12) AND $13 IN ('', environment) AND $14 IN ('', stack) AS matches
+FROM (
+    SELECT l.*, coalesce(l.request::json ->> 'environment', h.environment, '') AS environment,
+        coalesce(l.request::json ->> 'stack', h.stack, '') AS stack,
+        coalesce(l.request::json ->> 'deployment', h.deployment) AS deployment
+    FROM (
+        SELECT tenant, request_id, verb, allowed, code, fail_open, decided_at, request, reply FROM decisions
+        WHERE {whose} AND day BETWEEN $2 AND $3 AND {beyond} AND decided_at >= $4 AND decided_at < $5
+        ORDER BY {order} LIMIT $8
+    ) AS l
+    LEFT JOIN holds h ON h.tenant = l.tenant AND h.request_id = l.request::json ->> 'hold'
+) AS looked_at ORDER BY {order}
+
+-- name: show_decision
+SELECT d.*, h.state AS hold_state, h.deployment AS hold_deployment, h.expires_at AS hold_expires_at,
+    h.environment AS hold_environment, h.stack AS hold_stack,
+    e.version AS present_entitlement_version, p.defaults_version AS present_defaults_version
+FROM decisions d CROSS JOIN platform p
+LEFT JOIN entitlements e ON e.tenant = d.tenant
+LEFT JOIN holds h ON h.tenant = d.tenant AND h.request_id = d.hold
+WHERE d.tenant = $1 AND d.request_id = $2 ORDER BY d.day DESC LIMIT 1
+
+-- name: gate_totals
+SELECT gate, sum(total)::bigint AS total, max(last_at) AS last_at FROM fail_opens GROUP BY gate
+
+-- name: tenants_without_entitlement
+SELECT t.tenant, c.deployments, d.last_at
+FROM tenants t
+LEFT JOIN entitlements e ON e.tenant = t.tenant
+CROSS JOIN LATERAL (SELECT count(*) AS deployments FROM charges c WHERE c.tenant = t.tenant AND NOT c.gone) AS c
+CROSS JOIN LATERAL (SELECT max(decided_at) AS last_at FROM decisions d WHERE d.tenant = t.tenant) AS d
+WHERE e.tenant IS NULL AND t.tenant > $1 AND (c.deployments > 0 OR d.last_at IS NOT NULL)
+ORDER BY t.tenant LIMIT $2
+
+-- name: last_fail_open
+SELECT max(decided_at) FROM decisions WHERE tenant = $1 AND fail_open <> '{}'

@@ -36,7 +36,7 @@ async def scope_status(pool: asyncpg.Pool, policy: Policy, tenant: str, place: P
         tenant=tenant,
         known=seq is not None,
         dimensions=_dimensions(state, place, usage, now, policy),
-        gates=_gates(state, policy),
+        gates=gate_states(state, policy),
         plan=entitlement.plan if entitlement is not None else None,
         entitlement_version=entitlement.version if entitlement is not None else None,
         entitlement_at=entitlement.at if entitlement is not None else None,
@@ -108,7 +108,8 @@ def limit_view(resolved: Resolved | None) -> LimitView:
     )
 
 
-def _gates(state: TenantState, policy: Policy) -> tuple[GateStatus, ...]:
+def gate_states(state: TenantState, policy: Policy) -> tuple[GateStatus, ...]:
+    """Say how each gate stands for a tenant, asked about growth in every dimension."""
     verdicts = gates.judge(state.entitlement, frozenset(Dimension), policy)
     if not verdicts:
         return tuple(GateStatus(gate=gate, state="off") for gate in Gate)

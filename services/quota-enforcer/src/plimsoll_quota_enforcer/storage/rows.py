@@ -21,7 +21,7 @@ from plimsoll_quota_enforcer.domain.model import (
     Multipliers,
     Place,
 )
-from plimsoll_quota_enforcer.domain.state import Change
+from plimsoll_quota_enforcer.domain.state import Change, ChangeKind
 from plimsoll_quota_enforcer.domain.tally import Usage
 
 Columns = list[Sequence[Any]]
@@ -164,6 +164,21 @@ def change_cells(tenant: str, value: Change) -> tuple[Any, ...]:
         value.hold_state,
         value.revision,
         value.gone,
+    )
+
+
+def change(row: asyncpg.Record) -> Change:
+    """Read a row of ``changes`` or ``baselines``."""
+    place, multipliers = (row["environment"], row["stack"]), Multipliers(row["reservation_milli"], row["limit_milli"])
+    return Change(
+        row["seq"],
+        ChangeKind(row["kind"]),
+        row["deployment"],
+        Content(place, row["app"], Footprint(*row["amounts"]), multipliers),
+        row["hold"],
+        HoldState(row["hold_state"]) if row["hold_state"] is not None else None,
+        row["revision"],
+        row["gone"],
     )
 
 

@@ -6,7 +6,8 @@
 CREATE TABLE tenants (
     tenant           text COLLATE "C" PRIMARY KEY,
     seq              bigint NOT NULL DEFAULT 0,
-    defaults_version bigint NOT NULL DEFAULT 0 -- the defaults under which limits crossed were last told
+    defaults_version bigint NOT NULL DEFAULT 0, -- the defaults under which limits crossed were last told
+    known_since      timestamptz NOT NULL DEFAULT clock_timestamp() -- before it nothing was recorded of the tenant
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 
 -- One row: what is the same for everybody. Taken after every guard, by whoever changes the defaults.
@@ -205,6 +206,9 @@ CREATE TABLE decisions (
     decided_at          timestamptz NOT NULL,
     PRIMARY KEY (tenant, request_id, day) -- day last: a look-up knows the other two, and a span of days
 ) PARTITION BY RANGE (day);
+-- For pages of the log, of one tenant and of all; the second only grows at its end, which costs next to nothing.
+CREATE INDEX decisions_of_tenant ON decisions (tenant, decided_at, request_id);
+CREATE INDEX decisions_in_time ON decisions (decided_at, tenant, request_id);
 
 -- Every settle, hold edge and measurement: usage at any instant, and what-if.
 CREATE TABLE changes (
@@ -226,6 +230,17 @@ CREATE TABLE changes (
     gone              boolean NOT NULL,
     PRIMARY KEY (tenant, seq, day)
 ) PARTITION BY RANGE (day);
+
+-- What a step of history is about: of all steps about one subject the last one says how it stands.
+CREATE FUNCTION history_subject(kind text, deployment text, hold text, environment text, stack text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE kind WHEN 'settled' THEN 'charge ' || deployment WHEN 'measured' THEN 'disk ' || environment || '/' || stack
+        ELSE 'hold ' || hold END
+$$;
+
+-- The last step about each subject that was still there when its day was dropped: with the changes since then, usage
+-- at any instant that is kept.
+CREATE TABLE baselines (LIKE changes, subject text COLLATE "C" NOT NULL, PRIMARY KEY (tenant, subject));
 
 CREATE TABLE waiters (
     tenant         text COLLATE "C" NOT NULL,
@@ -257,6 +272,7 @@ CREATE TABLE fail_opens (
     instance text NOT NULL,
     gate     text NOT NULL,
     total    bigint NOT NULL,
+    last_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (instance, gate)
 ) WITH (fillfactor = 50);
 
@@ -267,7 +283,8 @@ DECLARE
     today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
     parent text;
     made integer := 0;
-    old record;
+    old text[];
+    one text;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtext('plimsoll quota partitions'));
     FOREACH parent IN ARRAY ARRAY['decisions', 'changes'] LOOP
@@ -280,15 +297,46 @@ BEGIN
                 made := made + 1;
             END IF;
         END LOOP;
-        FOR old IN
-            SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-            WHERE i.inhparent = parent::regclass
-              AND c.relname < parent || to_char(today - keep_days, '_YYYYMMDD')
-        LOOP
-            EXECUTE format('DROP TABLE %I', old.relname);
-        END LOOP;
     END LOOP;
+    SELECT array_agg(c.relname::text ORDER BY right(c.relname, 8)) INTO old
+    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent IN ('decisions'::regclass, 'changes'::regclass)
+      AND right(c.relname, 8) < to_char(today - keep_days, 'YYYYMMDD');
+    BEGIN
+        FOREACH one IN ARRAY coalesce(old, '{}') LOOP
+            IF one LIKE 'changes%' THEN
+                PERFORM roll_baselines(one);
+            END IF;
+        END LOOP;
+        -- Dropping waits for whoever reads, and whoever writes waits behind it: better the next hour than long.
+        PERFORM set_config('lock_timeout', '2s', true);
+        FOREACH one IN ARRAY coalesce(old, '{}') LOOP
+            EXECUTE format('DROP TABLE %I', one);
+        END LOOP;
+        PERFORM set_config('lock_timeout', '0', true);
+    EXCEPTION WHEN lock_not_available THEN
+        RAISE NOTICE 'somebody reads what is to be dropped: %', old;
+    END;
     RETURN made;
+END
+$$;
+
+-- Keep what a day of changes came to, before it is dropped: each subject's last step, where it did not end.
+CREATE FUNCTION roll_baselines(day_of_changes text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format(
+        'DELETE FROM baselines b USING %I c
+         WHERE b.tenant = c.tenant AND b.subject = history_subject(c.kind, c.deployment, c.hold, c.environment, c.stack)',
+        day_of_changes);
+    EXECUTE format(
+        'INSERT INTO baselines SELECT * FROM (
+             SELECT DISTINCT ON (c.tenant, history_subject(c.kind, c.deployment, c.hold, c.environment, c.stack))
+                 c.*, history_subject(c.kind, c.deployment, c.hold, c.environment, c.stack) AS subject
+             FROM %I c
+             ORDER BY c.tenant, history_subject(c.kind, c.deployment, c.hold, c.environment, c.stack), c.seq DESC
+         ) AS last WHERE NOT gone AND kind <> %L',
+        day_of_changes, 'hold_closed');
 END
 $$;
 SELECT maintain_partitions(14, 35);
@@ -301,6 +349,8 @@ BEGIN
     EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON %I.migrations FROM quota_enforcer', current_schema());
     EXECUTE format('GRANT USAGE ON ALL SEQUENCES IN SCHEMA %I TO quota_enforcer', current_schema());
     EXECUTE format('REVOKE ALL ON FUNCTION %I.maintain_partitions(integer, integer) FROM PUBLIC', current_schema());
+    EXECUTE format('REVOKE ALL ON FUNCTION %I.roll_baselines(text) FROM PUBLIC', current_schema());
+    EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON %I.baselines FROM quota_enforcer', current_schema());
     EXECUTE format('GRANT EXECUTE ON FUNCTION %I.maintain_partitions(integer, integer) TO quota_enforcer', current_schema());
 END
 $$;

@@ -1,0 +1,114 @@
+"""What does HTTP carry about the past and its reasons: usage then, decisions, explanations, gates, simulations?"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from plimsoll_contracts.api import GateStatus
+from plimsoll_contracts.dimensions import Basis, Dimension, Unit
+from plimsoll_contracts.enforcement import EnforcementReply, Gate, HoldView, Verb
+from plimsoll_contracts.fields import Event, Instant
+
+
+class UsageThen(Event):
+    """One figure of a scope at an instant, in the dimension's base unit."""
+
+    dimension: Dimension
+    basis: Basis | None = None
+    unit: Unit
+    used: int
+    held: int
+
+
+class UsageAt(Event):
+    """Usage of one scope at an instant."""
+
+    scope: str
+    tenant: str
+    at: Instant
+    dimensions: tuple[UsageThen, ...]
+    deployments: int
+    open_holds: int
+    kept_from: Instant
+    """The earliest instant that can be asked for."""
+
+
+class DecisionLine(Event):
+    """One stored decision in a list."""
+
+    tenant: str
+    request_id: str
+    verb: Verb
+    scope: str
+    deployment: str | None = None
+    allowed: bool
+    would_deny: bool = False
+    """In shadow mode: let through although it would have been refused."""
+    code: str | None = None
+    fail_open: tuple[Gate, ...] = ()
+    message: str = ""
+    decided_at: Instant
+
+
+class DecisionList(Event):
+    """One page of decisions, in the order asked for."""
+
+    decisions: tuple[DecisionLine, ...]
+    next: str | None = None
+    """Give it as ``after`` for the next page; None at the end. A page with a filter may be empty before the end."""
+
+
+class DecisionDetail(DecisionLine):
+    """One stored decision: what was asked, what was answered, and what it was decided on."""
+
+    request: Mapping[str, Any]
+    reply: EnforcementReply
+    seq: int
+    """The tenant's sequence number after it: names the charges, holds and limits that it rests on."""
+    entitlement_version: int | None = None
+    """The snapshot that it rests on; None: nothing was known."""
+    present_entitlement_version: int | None = None
+    defaults_version: int
+    """The global defaults that it rests on."""
+    present_defaults_version: int
+    hold_now: HoldView | None = None
+    """The hold that it opened, as it stands now."""
+
+
+class GateTotal(Event):
+    """How often one gate let a decision through because nothing was known of the tenant's entitlement."""
+
+    gate: Gate
+    failed_open: int
+    last_at: Instant | None = None
+    """None where it never did."""
+
+
+class TenantWithoutEntitlement(Event):
+    """A tenant for whom every gate fails open: it has charges or decisions, and no entitlement."""
+
+    tenant: str
+    deployments: int
+    last_decision_at: Instant | None = None
+
+
+class GatesOverview(Event):
+    """How the gates stand over all tenants."""
+
+    expected: bool
+    """Whether entitlements are expected here; where they are not, there are no gates."""
+    gates: tuple[GateTotal, ...]
+    without_entitlement: tuple[TenantWithoutEntitlement, ...] = ()
+    next: str | None = None
+    """Give it as ``after`` for more of these tenants."""
+
+
+class TenantGates(Event):
+    """How each gate stands for one tenant, and what that rests on."""
+
+    tenant: str
+    gates: tuple[GateStatus, ...]
+    plan: str | None = None
+    entitlement_version: int | None = None
+    entitlement_at: Instant | None = None
+    last_fail_open_at: Instant | None = None
+    """When a gate last let a decision of this tenant through unjudged, among decisions that are kept."""
