@@ -163,6 +163,7 @@ def without_entitlements(running: PrivateStack) -> Iterator[None]:
         "PLIMSOLL_POSTGRES_DSN": running.database.dsn(),
         "PLIMSOLL_HTTP_PORT": address.rpartition(":")[2],
         "PLIMSOLL_ENTITLEMENTS": "off",
+        "PLIMSOLL_AUTH": "off",
     }
     process = subprocess.Popen(
         [sys.executable, "-m", "plimsoll_quota_enforcer"], env={**os.environ, **settings}, stdout=subprocess.DEVNULL

@@ -23,6 +23,7 @@ class Done:
 
 async def plimsoll(running: Platform, *arguments: str) -> Done:
     command = [sys.executable, "-m", "plimsoll_client.cli", *arguments, "--url", running.enforcer().url]
+    command += ["--token-file", str(running.stack.credentials.token_file)]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30, check=False)
     assert "Traceback" not in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
@@ -46,9 +47,9 @@ async def _plan(running: Platform, tenant: str, **snapshot: object) -> None:
 
 async def test_a_limit_is_set_seen_denied_on_and_unset(running: Platform, tenant: str) -> None:
     await _plan(running, tenant, limits={"cpu": "8"})
-    done = await plimsoll(running, "quota", "set", f"{tenant}/env:prod", "cpu=4", "memory=8g", "--by", "alice")
+    done = await plimsoll(running, "quota", "set", f"{tenant}/env:prod", "cpu=4", "memory=8g")
     assert done.code == 0
-    assert done.out.splitlines()[0] == f"{tenant}/env:prod  cpu  - (no limit set) -> 4000m (override, alice, 0s ago)"
+    assert done.out.splitlines()[0] == f"{tenant}/env:prod  cpu  - (no limit set) -> 4000m (override, admin, 0s ago)"
 
     reserved = await running.client.reserve(
         tenant=tenant,
@@ -65,7 +66,7 @@ async def test_a_limit_is_set_seen_denied_on_and_unset(running: Platform, tenant
     assert denied.code == 5
     first, second = denied.out.splitlines()[:2]
     assert first == f"DENIED X403001CPUEXC  {tenant}/env:prod cpu (reserved)"
-    assert second.startswith("  limit 4000m (override, alice, ")
+    assert second.startswith("  limit 4000m (override, admin, ")
     assert second.endswith(" ago)  used 3200m  held 0m  asked 1000m  would fit 800m")
     allowed = await plimsoll(running, "quota", "check", f"{tenant}/blog/prod", "--cpu", "800m")
     assert (allowed.code, allowed.out) == (0, f"ALLOWED  {tenant}/blog/prod  cpu 800m\n")
@@ -73,7 +74,7 @@ async def test_a_limit_is_set_seen_denied_on_and_unset(running: Platform, tenant
     status = await plimsoll(running, "quota", "status", f"{tenant}/env:prod")
     assert status.code == 0
     assert "cpu (reserved)" in status.out
-    assert "override, alice" in status.out
+    assert "override, admin" in status.out
     as_json = json.loads((await plimsoll(running, "-o", "json", "quota", "status", f"{tenant}/env:prod")).out)
     (line,) = (x for x in as_json["dimensions"] if (x["dimension"], x["basis"]) == ("cpu", "reserved"))
     assert (line["used"], line["ceiling"], line["headroom"]) == (3200, 4000, 800)
@@ -117,7 +118,7 @@ async def test_defaults_and_lists(running: Platform, tenant: str) -> None:
     await running.set_limits(tenant, {"vapps": 3}, environment="prod")
     assert tenant in (await plimsoll(running, "quota", "list")).out.splitlines()
     assert f"{tenant}/env:prod" in (await plimsoll(running, "quota", "list", tenant)).out.splitlines()
-    assert (await plimsoll(running, "quota", "set", "defaults", "apps=7", "--by", "alice")).code == 0
+    assert (await plimsoll(running, "quota", "set", "defaults", "apps=7")).code == 0
     shown = await plimsoll(running, "quota", "status", "defaults")
     assert any(line.split()[:2] == ["apps", "7"] for line in shown.out.splitlines())
     assert (await plimsoll(running, "quota", "unset", "defaults", "apps")).code == 0

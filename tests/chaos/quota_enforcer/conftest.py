@@ -28,7 +28,7 @@ async def limited(parts: Platform) -> list[str]:
     await parts.enforcer().start()
     await parts.enforcer().ready()
     names = [unique() for _ in range(TENANTS * TESTS_MAX)]
-    body = {"limits": ROOM, "by": "test", "reason": "test"}
+    body = {"limits": ROOM, "reason": "test"}
     async with parts.http as http:
         for some in (names[n : n + TENANTS] for n in range(0, len(names), TENANTS)):
             answers = await asyncio.gather(*(http.patch(f"/tenants/{name}/limits", json=body) for name in some))

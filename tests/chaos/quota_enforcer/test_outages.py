@@ -60,7 +60,7 @@ async def test_http_says_that_the_database_is_away(quota: Platform, limited: lis
     try:
         async with quota.http as http:
             read = await http.get(f"/tenants/{tenant}/status")
-            body = {"limits": {"cpu": 1}, "by": "test", "reason": "test"}
+            body = {"limits": {"cpu": 1}, "reason": "test"}
             written = await http.patch(f"/tenants/{tenant}/limits", json=body)
             alive = await http.get(f"{enforcer.url}/internal/alive")
             ready = await http.get(f"{enforcer.url}/internal/ready")

@@ -62,7 +62,7 @@ async def test_a_denial_explains_itself_over_the_wire(quota: Platform, wire: Wir
     assert why.scope == f"{tenant}/env:prod"
     assert (why.limit, why.used, why.held, why.asked) == (4000, 3200, 500, 500)
     assert (why.headroom, why.would_fit) == (300, 300)
-    assert (why.limit_source, why.limit_set_by) == ("override", "test")
+    assert (why.limit_source, why.limit_set_by) == ("override", "admin")
     fits = await wire.ask(asking("reserve", tenant, footprint={"cpu": why.would_fit}))
     assert fits.allowed, "what would fit does fit"
 

@@ -79,7 +79,7 @@ async def test_limits_and_crossings_are_told_in_the_tenants_order(quota: Platfor
     assert [event.dimension for event in events[:2]] == ["cpu", "memory"]
     assert {event.reason for event in events[:2]} == {"a start"}
     cpu, unlimited = events[0], events[3]
-    assert (cpu.before, cpu.after, cpu.version, cpu.mode, cpu.changed_by) == (None, 500, 1, "enforce", "test")
+    assert (cpu.before, cpu.after, cpu.version, cpu.mode, cpu.changed_by) == (None, 500, 1, "enforce", "admin")
     assert (unlimited.before, unlimited.after, unlimited.version, unlimited.mode) == (500, "unlimited", 2, "shadow")
     assert (events[2].basis, events[2].over_by, events[4].limit) == ("reserved", 100, None)
     assert [(event.scope, event.basis, event.over_by) for event in events[6:]] == [

@@ -46,7 +46,7 @@ def migrate(dsn: str) -> subprocess.CompletedProcess[str]:
 
 async def refusal(quota: Platform, dsn: str, folder: Path) -> tuple[int, str]:
     """Start a process on this database and return its code and the problem that it names."""
-    process = Enforcer(quota.stack.kafka_bootstrap, dsn, folder, instance=7)
+    process = Enforcer(quota.stack.kafka_bootstrap, dsn, folder, quota.stack.credentials, instance=7)
     await process.start()
     try:
         code = await process.ended(20)

@@ -21,6 +21,7 @@ NAMES = [service.name for service in table.SERVICES]
 # What differs between the two, each under a value that appears nowhere else.
 HERE = {
     "bind": "127.0.0.1",
+    "auth": "/here/auth",
     "kafka": "127.0.0.1:1002",
     "postgres": "127.0.0.1:1004",
     "port": "1001",
@@ -43,6 +44,7 @@ def moved_here(text: str, name: str, data: str) -> str:
     if volume := table.BY_NAME[name].volume:
         text = re.sub(rf"(^|=){re.escape(volume)}$", rf"\g<1>{data}", text)
     pairs = [("kafka:9092", HERE["kafka"]), ("postgres:5432", HERE["postgres"]), ("0.0.0.0", HERE["bind"])]  # noqa: S104
+    pairs.append(("/etc/plimsoll/", f"{HERE['auth']}/"))
     if name == "kafka":
         pairs += [(compose.published_port(name), "1001"), (":9092", ":1002"), (":9093", ":1003"), (":19092", ":1001")]
     else:

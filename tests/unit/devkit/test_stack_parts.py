@@ -161,3 +161,17 @@ def test_a_stand_in_that_somebody_else_put_there_is_refused(tmp_path: Path) -> N
             context.reachable(private / "data")
     finally:
         stand_in.rmdir()
+
+
+def test_key_and_token_are_their_owners_alone_and_the_key_stays(tmp_path: Path) -> None:
+    credentials = Layout(tmp_path / "stack").credentials
+    credentials.make()
+    key, token, known = credentials.key_file.read_bytes(), credentials.token_file.read_text(), credentials.jwks_file
+    modes = [path.stat().st_mode & 0o777 for path in (credentials.folder, credentials.key_file, credentials.token_file)]
+    assert modes == [0o700, 0o600, 0o600]
+    assert "PRIVATE" not in known.read_text()
+    assert '"d"' not in known.read_text()
+    first = known.read_text()
+    credentials.make()
+    assert (credentials.key_file.read_bytes(), known.read_text()) == (key, first)
+    assert credentials.token_file.read_text().count(".") == token.count(".") == 2

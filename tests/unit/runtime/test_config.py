@@ -8,6 +8,7 @@ from plimsoll_runtime import config
 GOOD = {
     "PLIMSOLL_KAFKA_BOOTSTRAP": "127.0.0.1:9092",
     "PLIMSOLL_POSTGRES_DSN": "postgresql://svc:hunter2@127.0.0.1/plimsoll",
+    "PLIMSOLL_AUTH": "off",
 }
 
 
@@ -72,6 +73,7 @@ def test_description_names_sources_and_hides_secrets(monkeypatch: pytest.MonkeyP
         PLIMSOLL_KAFKA_BOOTSTRAP="k1:9092,k2:9092",
         PLIMSOLL_POSTGRES_DSN_FILE=str(secret),
         PLIMSOLL_HTTP_PORT="",  # empty counts as not set
+        PLIMSOLL_AUTH="off",
     )
 
     settings = config.load(Example)
@@ -116,3 +118,57 @@ def test_a_variable_without_effect_is_named_with_what_was_probably_meant() -> No
         "PLIMSOLL_CONTEXT is no setting of this process",
         "PLIMSOLL_HTTP_PROT is no setting of this process: did you mean PLIMSOLL_HTTP_PORT?",
     ]
+
+
+JWT = {
+    **GOOD,
+    "PLIMSOLL_AUTH": "jwt",
+    "PLIMSOLL_AUTH_ISSUER": "https://id.example",
+    "PLIMSOLL_AUTH_AUDIENCE": "plimsoll",
+    "PLIMSOLL_AUTH_JWKS": "/keys.json",
+}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost"])
+def test_without_authentication_only_this_machine_is_served(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    given(monkeypatch, **GOOD, PLIMSOLL_HTTP_HOST=host)
+    assert config.load(Example).auth == "off"
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["0.0.0.0", "::", "10.0.0.1", "quota.example", "localhost.example", "127.0.0.1.example"],  # noqa: S104
+)
+def test_without_authentication_nobody_else_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], host: str
+) -> None:
+    given(monkeypatch, **GOOD, PLIMSOLL_HTTP_HOST=host)
+    with pytest.raises(SystemExit):
+        config.load(Example)
+    assert f"PLIMSOLL_AUTH: off is for loopback only, and PLIMSOLL_HTTP_HOST is {host}" in capsys.readouterr().err
+    given(monkeypatch, **JWT)
+    assert config.load(Example).http_host == host
+
+
+def test_authentication_is_on_unless_said_and_names_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given(monkeypatch, **JWT)
+    monkeypatch.delenv("PLIMSOLL_AUTH")
+    monkeypatch.delenv("PLIMSOLL_AUTH_ISSUER")
+    monkeypatch.delenv("PLIMSOLL_AUTH_JWKS")
+    with pytest.raises(SystemExit):
+        config.load(Example)
+    assert "PLIMSOLL_AUTH: jwt needs PLIMSOLL_AUTH_ISSUER, PLIMSOLL_AUTH_JWKS; on" in capsys.readouterr().err
+
+
+def test_keys_come_over_tls_or_from_this_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for address in ("https://id.example/jwks", "http://127.0.0.1:8081/jwks", "/etc/keys.json"):
+        given(monkeypatch, **{**JWT, "PLIMSOLL_AUTH_JWKS": address})
+        assert config.load(Example).auth_jwks == address
+    given(monkeypatch, PLIMSOLL_AUTH_JWKS="http://id.example/jwks")
+    with pytest.raises(SystemExit):
+        config.load(Example)
+    assert "PLIMSOLL_AUTH_JWKS: whoever can change" in capsys.readouterr().err

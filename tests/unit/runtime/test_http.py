@@ -191,7 +191,8 @@ async def test_a_bug_is_a_500_that_says_nothing_of_its_cause(api: httpx.AsyncCli
 
 async def test_a_foreign_host_name_is_not_served(api: httpx.AsyncClient) -> None:
     """A web page that resolves its own name to loopback still sends that name."""
-    problem(await api.get("/limits", headers={"host": "evil.example"}), codes.NOT_FOUND)
+    for foreign in ("evil.example", "127.0.0.1.evil.example", "", "localhost.evil:80"):
+        problem(await api.get("/limits", headers={"host": foreign}), codes.NOT_FOUND)
     assert (await api.get("/limits", headers={"host": "localhost:1234"})).status_code == 200
 
 

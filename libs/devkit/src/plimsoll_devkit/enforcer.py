@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from plimsoll_contracts.topics import ENTITLEMENT_EVENTS, QUOTA_REQUESTS, USAGE_DELTAS
 from plimsoll_devkit import faults
+from plimsoll_devkit.stack.credentials import Credentials
 from plimsoll_devkit.stack.process import Launch, spawn, stop
 
 CONSUMED = (QUOTA_REQUESTS, USAGE_DELTAS, ENTITLEMENT_EVENTS)
@@ -44,6 +45,7 @@ class Enforcer:
     kafka: str
     dsn: str
     folder: Path
+    credentials: Credentials
     instance: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
@@ -93,6 +95,7 @@ class Enforcer:
             "PLIMSOLL_HTTP_PORT": str(self.port),
             "PLIMSOLL_INSTANCE": str(self.instance),
             "PLIMSOLL_LOG_FORMAT": "json",
+            **self.credentials.settings(),
             **self.environment,
         }
 

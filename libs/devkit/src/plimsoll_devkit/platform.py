@@ -38,20 +38,27 @@ class Platform:
     def enforcer(self, instance: int = 0, **environment: str) -> Enforcer:
         """Return the replica with this ordinal, described the first time; it is killed at the end at the latest."""
         if instance not in self.enforcers:
+            stack = self.stack
             self.enforcers[instance] = Enforcer(
-                self.stack.kafka_bootstrap, self.stack.database.dsn(), self.stack.folder, instance, environment
+                stack.kafka_bootstrap, stack.database.dsn(), stack.folder, stack.credentials, instance, environment
             )
         return self.enforcers[instance]
 
     @property
     def http(self) -> httpx.AsyncClient:
-        """A client of replica 0's API, to be used as a context manager."""
-        return httpx.AsyncClient(base_url=f"{self.enforcer().url}/api/v1/quota", timeout=15, verify=UNUSED_TLS)
+        """A client of replica 0's API that may do everything, to be used as a context manager."""
+        return self.http_as(self.stack.credentials.token_file.read_text().strip())
+
+    def http_as(self, token: str | None) -> httpx.AsyncClient:
+        """Make a client of replica 0's API with this token or none, to be used as a context manager."""
+        url = f"{self.enforcer().url}/api/v1/quota"
+        headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        return httpx.AsyncClient(base_url=url, headers=headers, timeout=15, verify=UNUSED_TLS)
 
     async def set_limits(self, tenant: str, limits: Mapping[str, int | str | None], **more: Any) -> dict[str, Any]:
         """Set limits of a tenant, or of ``environment`` and ``stack`` in it, over HTTP."""
         place: dict[str, str] = {name: more.pop(name) for name in ("environment", "stack") if name in more}
-        body = {"limits": limits, "by": "test", "reason": "test", **more}
+        body = {"limits": limits, "reason": "test", **more}
         async with self.http as http:
             answer = await http.patch(f"/tenants/{tenant}/limits", params=place, json=body)
         if not answer.is_success:

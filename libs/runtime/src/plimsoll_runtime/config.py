@@ -50,7 +50,7 @@ class ServiceSettings(Settings):
     postgres_dsn: SecretStr
     http_host: str = "127.0.0.1"
     http_port: int = Field(default=8080, ge=0, le=65535)
-    auth: Literal["off", "jwt"] = "off"
+    auth: Literal["off", "jwt"] = "jwt"
     auth_issuer: str | None = None
     auth_audience: str | None = None
     auth_jwks: str | None = Field(default=None, description="a file, or an https:// address")
@@ -62,7 +62,7 @@ class ServiceSettings(Settings):
             raise _about("auth", f"off is for loopback only, and PLIMSOLL_HTTP_HOST is {self.http_host}: set it to jwt")
         missing = [name for name in ("auth_issuer", "auth_audience", "auth_jwks") if not getattr(self, name)]
         if self.auth == "jwt" and missing:
-            raise _about("auth", f"jwt also needs {', '.join(map(_variable, missing))}")
+            raise _about("auth", f"jwt needs {', '.join(map(_variable, missing))}; on loopback it may be off")
         jwks = self.auth_jwks or ""
         if jwks.startswith("http://") and not is_loopback(urlsplit(jwks).hostname or ""):
             raise _about("auth_jwks", "whoever can change what is answered there is anybody here: write https://")

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 try:
@@ -16,6 +17,7 @@ try:
     from plimsoll_client.cli.failures import EXIT_HELP, CommandFailed, Exit
     from plimsoll_client.cli.figures import clean
     from plimsoll_client.cli.session import PLAIN_FLAGS, Output, Session
+    from plimsoll_client.cli.tokens import token
 except ModuleNotFoundError as missing:  # pragma: no cover  needs an installation without the extra
     sys.exit(f"plimsoll needs {missing.name}: install plimsoll-client[cli]")
 
@@ -30,6 +32,7 @@ app.command(quota)
 app.command(dlq)
 app.command(doctor)
 app.command(context)
+app.command(token)
 
 
 @app.meta.default
@@ -37,6 +40,7 @@ def launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     output: Annotated[Output, Parameter(name=("--output", "-o"))] = Output.TABLE,
     url: str | None = None,
+    token_file: Path | None = None,
 ) -> Exit:
     """Run a command.
 
@@ -45,9 +49,11 @@ def launch(
         output: How data is written to stdout; amounts in JSON and CSV are integers in base units.
         url: The service's address; where it is not given, the one in $PLIMSOLL_CONTEXT, in .local/context.json
             here or above, or in ~/.config/plimsoll/context.json.
+        token_file: A file with the bearer token to send; where it is not given, $PLIMSOLL_TOKEN, and for the
+            service of the context file the token that is named there.
     """
     command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
-    session = Session(output, url)
+    session = Session(output, url, token_file)
     if "session" in bound.signature.parameters:
         bound.arguments["session"] = session
     result = command(*bound.args, **bound.kwargs)

@@ -20,7 +20,7 @@ from plimsoll_contracts.api import (
     ScopeList,
     ScopeStatus,
 )
-from plimsoll_contracts.codes import LIMIT_BELOW_USAGE
+from plimsoll_contracts.codes import LIMIT_BELOW_USAGE, SCOPE_MISSING, TOKEN_EXPIRED, TOKEN_INVALID, TOKEN_MISSING
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.doctor import Diagnosis
 from plimsoll_contracts.enforcement import EnforcementReply
@@ -33,6 +33,13 @@ _TIMEOUT_SECONDS = 10.0
 _DOCTOR_SECONDS = 15.0
 """The service itself takes at most ten."""
 _PAGE = 500
+_HOW = "with --token-file or $PLIMSOLL_TOKEN; for the local stack `plimsoll token` makes one"
+_AUTH_HINTS = {
+    TOKEN_MISSING.code: f"give a token {_HOW}",
+    TOKEN_INVALID.code: f"give another token {_HOW}",
+    TOKEN_EXPIRED.code: f"give a new token {_HOW}, and `make down up` renews the one it left",
+    SCOPE_MISSING.code: f"give one with that scope {_HOW} (--scope)",
+}
 
 
 class DefaultLimits(BaseModel):
@@ -44,11 +51,14 @@ class DefaultLimits(BaseModel):
 class Api:
     """The quota API at one address."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str | None = None) -> None:
         """Describe the connection; nothing is sent yet."""
         self._url = url
+        self.says_who = token is not None
+        """Whether a token says who does what is done."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
         # No proxies from the environment: the service is inside, and a proxy would be handed what only it may see.
-        self._http = httpx.Client(base_url=url + _PREFIX, timeout=_TIMEOUT_SECONDS, trust_env=False)
+        self._http = httpx.Client(base_url=url + _PREFIX, headers=headers, timeout=_TIMEOUT_SECONDS, trust_env=False)
 
     def status(self, scope: Scope) -> ScopeStatus:
         """Read limits and usage of one scope."""
@@ -133,4 +143,6 @@ def _failed(response: httpx.Response) -> CommandFailed:
     hint = problem.remedy
     if problem.code == LIMIT_BELOW_USAGE.code:
         hint = f"{hint} Add --force."
+    elif code is Exit.AUTH:
+        hint = _AUTH_HINTS.get(problem.code, hint)
     return CommandFailed(code, clean(f"{problem.code}  {problem.detail or problem.title}"), clean(hint))

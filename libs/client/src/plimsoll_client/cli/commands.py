@@ -1,7 +1,5 @@
 """What do ``plimsoll quota`` and ``plimsoll context`` do?"""
 
-import getpass
-import os
 from collections.abc import Iterator, Mapping
 
 from cyclopts import App
@@ -99,7 +97,7 @@ def set_limits(
         scope: TENANT, TENANT/env:ENVIRONMENT, TENANT/STACK/ENVIRONMENT, or `defaults`.
         limits: DIMENSION=AMOUNT: cpu=4 (cores), cpu=500m, memory=8g, disk=unlimited, vapps=10.
         reason: Why, for those who ask later.
-        by: Who does it; your user name where it is not given.
+        by: Who does it, where the service runs without authentication; else your token says it.
         until: When it ends by itself: 2h, 3d, 2026-12-24, 2026-12-24T18:00.
         shadow: Count and tell what would be refused, and let it through.
         force: Also set what lies below present usage.
@@ -136,7 +134,7 @@ def unset(
         scope: TENANT, TENANT/env:ENVIRONMENT, TENANT/STACK/ENVIRONMENT, or `defaults`.
         dimensions: Which limits: cpu memory ...
         reason: Why, for those who ask later.
-        by: Who does it; your user name where it is not given.
+        by: Who does it, where the service runs without authentication; else your token says it.
         force: Also where what it falls back to lies below present usage.
         if_version: Only if the one limit named is still at this version.
         session: This run of the command.
@@ -165,7 +163,7 @@ def _change(
     try:
         patch = LimitsPatch(
             limits=limits,
-            by=by or _user(),
+            by=by or (None if session.api.says_who else session.user),
             reason=reason,
             mode=mode,
             expires_at=read_until(until, session.now),
@@ -181,13 +179,6 @@ def _change(
     )  # fmt: skip
     session.show(done, lambda: render.changed(done, session.now), rows)
     return Exit.OK
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
 
 
 @quota.command

@@ -1,4 +1,4 @@
-"""Where is the service? The address given, or the one that ``make up`` and operators leave in a context file."""
+"""Where is the service, and with which token is it asked? What is given, or what the context file names."""
 
 import json
 import os
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from plimsoll_client.cli.failures import CommandFailed, Exit
 
+_MINT_HINT = "make one with `plimsoll token`, or give another --token-file"
 _HINT = "start one with `make up`, or give --url http://HOST:PORT"
 
 
@@ -60,3 +61,38 @@ def service_url(given: str | None) -> str:
     if not url:
         raise CommandFailed(Exit.UNREACHABLE, "the context file names no service ('http')", _HINT)
     return url if "://" in url else f"http://{url}"
+
+
+def bearer_token(given: Path | None, url: str) -> str | None:
+    """Return the token to send: of the file given, of ``PLIMSOLL_TOKEN``, else of the file that the context names.
+
+    The context's token is for the context's service: no other address is shown it.
+
+    Raises:
+        CommandFailed: the file cannot be read, or what is in it is no token.
+    """
+    if given is not None:
+        return _token(given)
+    if named := os.environ.get("PLIMSOLL_TOKEN"):
+        return _checked(named, "PLIMSOLL_TOKEN")
+    try:
+        known = read_context()
+    except CommandFailed:
+        return None
+    file = known.get("token_file")
+    return _token(Path(file)) if file and service_url(None) == url else None
+
+
+def _token(file: Path) -> str:
+    try:
+        return _checked(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise CommandFailed(Exit.AUTH, f"the token in {file} cannot be read: {why}", _MINT_HINT) from None
+
+
+def _checked(text: str, where: str) -> str:
+    token = text.strip()
+    if not token or not token.isascii() or any(character.isspace() for character in token):
+        raise CommandFailed(Exit.AUTH, f"{where} holds no token", _MINT_HINT)  # and is not shown: it may be a secret
+    return token

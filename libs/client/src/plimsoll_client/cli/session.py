@@ -1,6 +1,7 @@
 """With what does a command run: where it writes, in which format, and the service it asks."""
 
 import csv
+import getpass
 import io
 import json
 import os
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -18,7 +20,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from plimsoll_client.cli.api import Api
-from plimsoll_client.cli.context import service_url
+from plimsoll_client.cli.context import bearer_token, service_url
 from plimsoll_client.cli.figures import clean
 
 _WIDE = 240
@@ -51,12 +53,22 @@ class Session:
 
     output: Output = Output.TABLE
     url: str | None = None
+    token_file: Path | None = None
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @cached_property
     def api(self) -> Api:
         """The service, found when first needed."""
-        return Api(service_url(self.url))
+        url = service_url(self.url)
+        return Api(url, bearer_token(self.token_file, url))
+
+    @cached_property
+    def user(self) -> str:
+        """Who runs this."""
+        try:
+            return getpass.getuser()
+        except (KeyError, OSError):
+            return f"uid {os.getuid()}"
 
     @cached_property
     def fine(self) -> bool:

@@ -8,13 +8,12 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from plimsoll_devkit.demo import alarm, chapters, crash
 from plimsoll_devkit.demo.story import Story
-from plimsoll_devkit.demo.world import ENFORCER, connected
+from plimsoll_devkit.demo.world import connected
 from plimsoll_devkit.stack import assembly, containers, external, table
-from plimsoll_devkit.stack.context import LOCAL, reachable, write_json
+from plimsoll_devkit.stack.context import LOCAL, reachable
 from plimsoll_devkit.stack.parts import PartMissingError
 from plimsoll_devkit.stack.private import PrivateStack
 from plimsoll_devkit.stack.process import start_time
@@ -104,9 +103,7 @@ def _forget_the_dead() -> None:
 
 async def _tell(stack: PrivateStack, story: Story, names: Sequence[str]) -> None:
     prometheus = f"http://{stack.address('prometheus')}" if "prometheus" in names else None
-    http = f"http://{stack.address(ENFORCER)}"
-    context_file: Path = stack.folder / "context.json"
-    write_json(context_file, {"http": http, "kafka": stack.kafka_bootstrap, "prometheus": prometheus})
+    context_file = stack.write_context()
     # Parts that outlive the demo know the tenants of earlier runs.
     lasting = any(external.endpoint(name) for name in assembly.INFRASTRUCTURE)
     suffix = f"-{secrets.token_hex(2)}" if lasting else ""

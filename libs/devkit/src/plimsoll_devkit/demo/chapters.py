@@ -48,10 +48,10 @@ async def limits(world: World) -> None:
         "Nothing is limited until an operator or a plan says so. This one holds for one environment of acme; who set"
         " it and why is kept.",
     )
-    await world.plimsoll("quota", "set", f"{acme}/env:prod", "cpu=4", "--by", "alice", "--reason", "launch budget")
+    await world.plimsoll("quota", "set", f"{acme}/env:prod", "cpu=4", "--reason", "launch budget")
     status = await world.status(acme, "prod")
     limit = next(line.limit for line in status.dimensions if line.dimension == "cpu")
-    world.story.expect("limit of acme/env:prod", "4000m by alice", f"{limit.value}m by {limit.set_by}")
+    world.story.expect("limit of acme/env:prod", "4000m by admin", f"{limit.value}m by {limit.set_by}")
 
 
 async def allow(world: World) -> None:

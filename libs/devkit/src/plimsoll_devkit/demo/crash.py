@@ -44,7 +44,7 @@ async def crash(world: World) -> None:
     )
     for tenant in tenants:
         limit = f"cpu={FIT * EACH}m"
-        await world.plimsoll("quota", "set", f"{tenant}/env:load", limit, "--by", "alice", "--reason", "load test")
+        await world.plimsoll("quota", "set", f"{tenant}/env:load", limit, "--reason", "load test")
     storm = Storm(f"storm-{uuid.uuid4().hex[:6]}-")
     slots = asyncio.Semaphore(200)
     asks = [_ask(world, storm, slots, tenants[number % 2], number) for number in range(REQUESTS)]

@@ -130,7 +130,9 @@ async def connected(stack: PrivateStack, story: Story, context_file: Path, suffi
     try:
         async with (
             EnforcementClient(stack.kafka_bootstrap, timeout=15, max_in_flight=200) as client,
-            httpx.AsyncClient(base_url=f"http://{stack.address(ENFORCER)}", timeout=10) as http,
+            httpx.AsyncClient(
+                base_url=f"http://{stack.address(ENFORCER)}", headers=stack.credentials.header(), timeout=10
+            ) as http,
         ):
             yield World(stack, story, client, producer, http, context_file, suffix)
     finally:

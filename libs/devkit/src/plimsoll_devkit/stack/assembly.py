@@ -35,7 +35,8 @@ def assemble(layout: Layout, names: Sequence[str], steps: Steps, alerts_faster: 
         PartMissingError: a program is missing and cannot be installed from here.
     """
     found = addresses(layout, names)
-    known = {"bind": "127.0.0.1", **found}
+    known = {"bind": "127.0.0.1", "auth": str(layout.credentials.folder), **found}
+    layout.credentials.make()
     if "kafka" in names and not external.address("kafka"):
         known |= {"kafka": kafka.addresses(layout)["kafka"]}
     made: list[Part] = []

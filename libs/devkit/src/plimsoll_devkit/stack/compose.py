@@ -12,10 +12,12 @@ _HEAD = """\
 # Made by `make docs` from libs/devkit/src/plimsoll_devkit/stack/table.py, which the local processes come from too.
 # Images are pinned by tag: where this was made, no registry of images could be asked for digests.
 # Everything is published on loopback only.
+# Tokens are checked with the public key in .local/stack/auth, which `make up` makes beside the private one.
 """
 _ROLES = "./deploy/local/postgres/roles.sql:/docker-entrypoint-initdb.d/roles.sql:ro"
 _FIRST_PORT = 20_000
 _RULES = "./deploy/monitoring:/etc/prometheus/rules:ro"
+_KEYS = "${PLIMSOLL_JWKS:-./.local/stack/auth/jwks.json}:/etc/plimsoll/jwks.json:ro"
 _PROMETHEUS_CONFIG = {"source": "prometheus", "target": "/etc/prometheus/prometheus.yaml"}
 _KAFKA_TEST = "/opt/kafka/bin/kafka-consumer-groups.sh --bootstrap-server kafka:9092 --list"
 
@@ -64,7 +66,7 @@ def _command(service: table.Service, values: Mapping[str, str]) -> list[str]:
 
 def _mounts(service: table.Service) -> list[str]:
     own = [f"{service.name}:{service.volume}"] if service.volume else []
-    return own + {"postgres": [_ROLES], "prometheus": [_RULES]}.get(service.name, [])
+    return own + {"postgres": [_ROLES], "prometheus": [_RULES], "quota-enforcer": [_KEYS]}.get(service.name, [])
 
 
 def healthcheck(service: table.Service, port: int) -> dict[str, Any]:

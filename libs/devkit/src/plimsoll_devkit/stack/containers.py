@@ -67,6 +67,7 @@ def container_values(service: table.Service) -> Mapping[str, str]:
         "valkey": "valkey:6379",
         "data": service.volume,
         "config": "/etc/prometheus",
+        "auth": "/etc/plimsoll",
     }
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from plimsoll_devkit.stack.credentials import Credentials
+
 ROOT = Path(__file__).resolve().parents[5]
 LOCAL = ROOT / ".local"
 UNPRIVILEGED = "nobody"
@@ -44,6 +46,11 @@ class Layout:
     def pid_file(self) -> Path:
         """Process id and start time of the supervisor."""
         return self.data / "stack.pid"
+
+    @property
+    def credentials(self) -> Credentials:
+        """Key and token of its HTTP API."""
+        return Credentials(self.data / "auth")
 
     @property
     def context_file(self) -> Path:

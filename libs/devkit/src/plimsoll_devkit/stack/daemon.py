@@ -138,4 +138,5 @@ def context(layout: Layout, names: Sequence[str]) -> dict[str, str]:
         else None,
         "valkey": f"redis://{found['valkey']}" if "valkey" in found else None,
     }
-    return {name: value for name, value in known.items() if value}
+    told = {name: value for name, value in known.items() if value}
+    return {**told, **layout.credentials.context()} if "http" in told else told

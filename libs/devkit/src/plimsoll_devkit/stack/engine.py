@@ -25,6 +25,7 @@ def up(layout: Layout, names: Sequence[str]) -> int:
     """Build and start; returns Compose's exit code once all are healthy."""
     layout.data.mkdir(parents=True, exist_ok=True)
     _marker(layout).touch()
+    layout.credentials.make()
     ports = allocate_ports(tuple(service.name for service in table.SERVICES if service.port), layout.ports_file)
     if code := compose(layout, "up", "--build", "--detach", *names):
         return code
@@ -47,7 +48,8 @@ def down(layout: Layout, *, volumes: bool = False) -> int:
 def compose(layout: Layout, *arguments: str) -> int:
     """Run one command of Docker Compose on our file."""
     argv = ["docker", "compose", "--file", str(ROOT / "compose.yaml"), *arguments]
-    return subprocess.run(argv, env={**os.environ, **_ports(layout)}, check=False).returncode  # noqa: S603
+    keys = {"PLIMSOLL_JWKS": str(layout.credentials.jwks_file)}
+    return subprocess.run(argv, env={**os.environ, **_ports(layout), **keys}, check=False).returncode  # noqa: S603
 
 
 def _ports(layout: Layout) -> Mapping[str, str]:

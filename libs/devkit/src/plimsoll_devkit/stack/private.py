@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from plimsoll_devkit import faults
 from plimsoll_devkit.stack import assembly, daemon, table
 from plimsoll_devkit.stack.context import Layout, reachable, write_json
+from plimsoll_devkit.stack.credentials import Credentials
 from plimsoll_devkit.stack.database import Database, on_server
 from plimsoll_devkit.stack.steps import Steps
 from plimsoll_devkit.stack.supervisor import Supervisor
@@ -116,6 +117,11 @@ class PrivateStack:
     def valkey_url(self) -> str:
         """`redis://host:port`."""
         return self.address("valkey")
+
+    @property
+    def credentials(self) -> Credentials:
+        """Key and token of its HTTP API."""
+        return self._layout.credentials
 
     def write_context(self) -> Path:
         """The file that the CLI reads (PLIMSOLL_CONTEXT names it), written for this stack."""

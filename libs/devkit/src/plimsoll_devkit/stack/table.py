@@ -6,8 +6,11 @@ between the two: addresses, ports, and whether to listen on loopback (processes)
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
+
+from plimsoll_devkit.stack.credentials import Credentials
 
 Kind = Literal["infrastructure", "job", "service"]
 Probe = Literal["kafka", "postgres", "valkey", "http"]
@@ -95,6 +98,7 @@ _SERVICE = {
     "PLIMSOLL_POSTGRES_DSN": f"postgresql://quota_enforcer@{{postgres}}/{DATABASE}",
     "PLIMSOLL_HTTP_HOST": "{bind}",
     "PLIMSOLL_HTTP_PORT": "{port}",
+    **Credentials(Path("{auth}")).settings(),
     "PLIMSOLL_INSTANCE": "0",
     "PLIMSOLL_ENTITLEMENTS": "expected",
     "PLIMSOLL_LOG_FORMAT": "console",
