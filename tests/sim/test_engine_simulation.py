@@ -9,6 +9,7 @@ import pytest
 
 from plimsoll_devkit.simulation import world
 from plimsoll_streams import ownership
+from plimsoll_streams.ahead import ReadAhead
 from plimsoll_streams.ownership import Claim, Ownership, Verdict
 from plimsoll_streams.records import Partition
 
@@ -68,6 +69,13 @@ def test_without_the_compare_and_swap_a_promise_breaks(monkeypatch: pytest.Monke
         return dict.fromkeys(claims, Verdict.OURS)
 
     monkeypatch.setattr(ownership, "judge", judge)
+
+    assert first_failure() is not None
+
+
+def test_without_forgetting_what_was_read_ahead_a_promise_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a seek the records of another place come first."""
+    monkeypatch.setattr(ReadAhead, "_forget", lambda *_: None)
 
     assert first_failure() is not None
 

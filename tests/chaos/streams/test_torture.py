@@ -20,7 +20,14 @@ DUPLICATES = 0.1
 BURST = 1_000
 """Sent at once, so that a member frozen right after it has fetched records in hand."""
 PER_SECOND = 800
-CRASH_POINTS = ("after_claim", "after_lock:15", "before_commit:15", "after_commit:15", "relay_after_ack:5")
+CRASH_POINTS = (
+    "after_claim",
+    "after_lock:15",
+    "before_commit:15",
+    "after_commit:15",
+    "relay_between_batches:5",
+    "relay_after_ack:5",
+)
 FROZEN_SECONDS = 9.0
 FREEZES_MAX = 4
 SEED = 20261130

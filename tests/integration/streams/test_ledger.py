@@ -52,7 +52,7 @@ async def a_claim_passes_over_rows_that_somebody_has_locked(two: Two) -> None:
     await two.claim(two.mine, {A: 0, B: 0})
 
     async with two.mine.transaction() as session:
-        await session.lock([A])
+        await session.lock({A: Claim(0, 1)})
         assert await two.claim(two.others, {A: 0, B: 0}) == {B: Claim(0, 2)}
 
 
@@ -61,11 +61,11 @@ async def a_lock_waits_and_then_sees_what_was_committed(two: Two) -> None:
 
     async def wait() -> Mapping[Partition, Claim]:
         async with two.others.transaction() as session:
-            found: Mapping[Partition, Claim] = await session.lock([A])
+            found: Mapping[Partition, Claim] = await session.lock({A: Claim(0, 1)})
             return found
 
     async with two.mine.transaction() as session:
-        await session.lock([A])
+        await session.lock({A: Claim(0, 1)})
         waiting = asyncio.create_task(wait())
         await asyncio.sleep(0.1)
         assert not waiting.done()
@@ -79,10 +79,10 @@ async def a_lock_that_is_not_had_in_time_is_a_bad_moment(two: Two) -> None:
 
     async def lock() -> None:
         async with two.others.transaction() as session:
-            await session.lock([A])
+            await session.lock({A: Claim(0, 1)})
 
     async with two.mine.transaction() as session:
-        await session.lock([A])
+        await session.lock({A: Claim(0, 1)})
         with pytest.raises(asyncpg.LockNotAvailableError) as raised:
             await lock()
     assert is_transient(raised.value)
@@ -93,7 +93,7 @@ async def what_raises_is_rolled_back_and_the_next_transaction_works(two: Two) ->
 
     async def fail() -> None:
         async with two.mine.transaction() as session:
-            await session.lock([A])
+            await session.lock({A: Claim(0, 1)})
             await session.advance({A: 5})
             raise ValueError("mine")
 
@@ -101,7 +101,7 @@ async def what_raises_is_rolled_back_and_the_next_transaction_works(two: Two) ->
         await fail()
 
     async with two.mine.transaction() as session:
-        assert await session.lock([A]) == {A: Claim(0, 1)}
+        assert await session.lock({A: Claim(0, 1)}) == {A: Claim(0, 1)}
 
 
 async def an_idle_transaction_is_ended_and_frees_its_rows(two: Two) -> None:
@@ -110,7 +110,7 @@ async def an_idle_transaction_is_ended_and_frees_its_rows(two: Two) -> None:
 
     async def freeze() -> None:
         async with two.mine.transaction() as session:
-            await session.lock([A])
+            await session.lock({A: Claim(0, 1)})
             await asyncio.sleep(two.idle)
             assert await two.claim(two.others, {A: 0}) == {A: Claim(0, 2)}
             await session.advance({A: 5})
@@ -119,7 +119,7 @@ async def an_idle_transaction_is_ended_and_frees_its_rows(two: Two) -> None:
         await freeze()
 
     async with two.mine.transaction() as session:
-        assert await session.lock([A]) == {A: Claim(0, 2)}
+        assert await session.lock({A: Claim(0, 1)}) == {A: Claim(0, 2)}
 
 
 SCENARIOS = [
@@ -176,7 +176,7 @@ async def test_an_operator_sets_an_offset_and_the_owner_is_fenced(rows: asyncpg.
         assert not await ledger.reset(connection, "c", B, 3)
 
     async with mine.transaction() as session:
-        assert await session.lock([A]) == {A: Claim(3, 2)}
+        assert await session.lock({A: Claim(0, 1)}) == {A: Claim(3, 2)}
 
 
 async def test_a_lost_answer_to_a_commit_is_found_out_and_its_replies_are_sent(

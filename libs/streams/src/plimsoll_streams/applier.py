@@ -11,7 +11,7 @@ from plimsoll_streams.crashpoints import crash_at
 from plimsoll_streams.failures import Invalid, is_transient
 from plimsoll_streams.ownership import Claim, Ownership, Slice, Verdict
 from plimsoll_streams.poison import Bugs
-from plimsoll_streams.ports import Effects, Ledger, Observer, Processor, Session, Settings, Source
+from plimsoll_streams.ports import Effects, Ledger, Observer, Processor, Seeker, Session, Settings
 from plimsoll_streams.records import Partition, Record
 
 S = TypeVar("S", bound=Session)
@@ -55,7 +55,7 @@ class Applier(Generic[S]):
         self,
         *,
         standing: Standing,
-        source: Source,
+        source: Seeker,
         ledger: Ledger[S],
         processor: Processor[S],
         observer: Observer,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from plimsoll_streams import ownership
+from plimsoll_streams.ahead import ReadAhead
 from plimsoll_streams.applier import Applier, Standing
 from plimsoll_streams.crashpoints import crash_at
 from plimsoll_streams.failures import Backoff, is_transient
@@ -46,9 +47,10 @@ class Consumer(Generic[S]):
         self._first_topics = first_topics
         self._backoff = Backoff(jitter or random.Random())
         self._standing = Standing()
+        self._ahead = ReadAhead(source, self._settings, processor.foresee)
         self._applier = Applier(
             standing=self._standing,
-            source=source,
+            source=self._ahead,
             ledger=ledger,
             processor=processor,
             observer=observer,
@@ -75,7 +77,7 @@ class Consumer(Generic[S]):
         """Take a new assignment. Nothing may be awaited here: records would be delivered before the claim's seek."""
         # First, since aiokafka logs and ignores what a listener raises; unpaused records are dropped until the claim.
         self.ownership = self.ownership.assigned(partitions)
-        self._source.pause(partitions)
+        self._ahead.pause(partitions)
 
     async def revoked(self) -> None:
         """Give everything back, after the batch in flight where it ends in time."""
@@ -88,15 +90,19 @@ class Consumer(Generic[S]):
 
     async def run(self) -> None:
         """Consume until `stop`; only a failure of the loop itself is raised."""
-        while not self._stopping.is_set():
-            try:
-                await self._round()
-                self._backoff.reset()
-                self._observer.going_on()
-            except Exception as error:
-                if not is_transient(error):
-                    raise
-                await self._wait(error)
+        reading = asyncio.create_task(self._ahead.run(), name="read-ahead")
+        try:
+            while not self._stopping.is_set():
+                try:
+                    await self._round()
+                    self._backoff.reset()
+                    self._observer.going_on()
+                except Exception as error:
+                    if not is_transient(error):
+                        raise
+                    await self._wait(error)
+        finally:
+            reading.cancel()
 
     async def stop(self, task: "asyncio.Task[None]", *, seconds: float) -> None:
         """End `run`, which is `task`, after the batch in flight, bounded."""
@@ -119,9 +125,9 @@ class Consumer(Generic[S]):
             claim_error = error
         # Polled also while claims fail: what is owned goes on, and the group sees a live member.
         try:
-            batch = await self._poll()
+            batch = await self._ahead.take(self._first)
         except Exception:
-            # Of several looks one failed: what the others brought is read again.
+            # What other polls brought meanwhile is read again.
             self._applier.rewind(self.ownership.claims())
             raise
         if batch:
@@ -166,34 +172,19 @@ class Consumer(Generic[S]):
         for partition in due:
             holding = self.ownership.holdings[partition]
             if holding.phase is Phase.OWNED and holding.claim is not None:
-                self._source.seek(partition, holding.claim.next_offset)
+                self._ahead.seek(partition, holding.claim.next_offset)
                 self._source.resume([partition])
                 self._observer.claimed(partition, holding.claim)
             elif holding.phase is Phase.REFUSED:
                 self._observer.refused(partition, holding.why)
 
-    async def _poll(self) -> Mapping[Partition, Sequence[Record]]:
-        settings, began = self._settings, self._now()
-        batch = await self._source.poll((), seconds=settings.poll_seconds, limit=settings.records_max)
-        if batch and self._now() - began < settings.top_up_seconds:
-            batch = await self._top_up(batch)
-        urgent = [partition for partition in self.ownership.claims() if partition.topic in self._first_topics]
-        if not batch or not urgent or all(partition.topic in self._first_topics for partition in batch):
-            return batch
-        # Facts came: whatever waits to be decided first goes into this very batch, so that a flood of facts
-        # delays no verdict by more than the batch before it.
-        return _joined(batch, await self._source.poll(urgent, seconds=0, limit=settings.first_records_max))
+    def _first(self) -> list[Partition]:
+        """Name the owned partitions whose records are decided first.
 
-    async def _top_up(self, batch: Mapping[Partition, Sequence[Record]]) -> Mapping[Partition, Sequence[Record]]:
-        """Add what has come to the broker during the last batch.
-
-        What a poll finds waiting was fetched when the last batch began, and aiokafka fetches nothing more before
-        it is taken: without a second look, each record would wait for one batch more than it has to.
+        A flood of facts leaves them no room; whatever waits there goes into the very batch that the facts fill, so
+        that no verdict is delayed by more than the batch before it.
         """
-        room = self._settings.records_max - sum(map(len, batch.values()))
-        if room <= 0:
-            return batch
-        return _joined(batch, await self._source.poll((), seconds=self._settings.top_up_seconds, limit=room))
+        return [partition for partition in self.ownership.claims() if partition.topic in self._first_topics]
 
     async def _handle(self, batch: Mapping[Partition, Sequence[Record]]) -> None:
         selection = self._believe(ownership.select_fresh(batch, self.ownership.claims()))
@@ -219,7 +210,7 @@ class Consumer(Generic[S]):
             elif self._gaps.get(part.partition) != gap:
                 self._gaps[part.partition] = gap
                 doubtful.add(part.partition)
-                self._source.seek(part.partition, part.claim.next_offset)
+                self._ahead.seek(part.partition, part.claim.next_offset)
         return replace(
             selection,
             slices=tuple(part for part in selection.slices if part.partition not in doubtful),
@@ -245,9 +236,3 @@ class Consumer(Generic[S]):
             }
             for partition, holding in sorted(self.ownership.holdings.items())
         }
-
-
-def _joined(
-    batch: Mapping[Partition, Sequence[Record]], more: Mapping[Partition, Sequence[Record]]
-) -> Mapping[Partition, Sequence[Record]]:
-    return {**batch, **{partition: [*batch.get(partition, ()), *more[partition]] for partition in more}}

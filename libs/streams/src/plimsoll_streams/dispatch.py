@@ -1,6 +1,6 @@
 """How do records become calls of handlers: decoded once, grouped by topic, inside one transaction."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -16,9 +16,12 @@ from plimsoll_streams.dead_letters import DeadLetter
 from plimsoll_streams.failures import Invalid
 from plimsoll_streams.ledger import Session
 from plimsoll_streams.ownership import Slice
-from plimsoll_streams.records import OutboxMessage, Partition, Received, Record, Reply
+from plimsoll_streams.records import OutboxMessage, Received, Record, Reply
 from plimsoll_streams.replies import Replies
 from plimsoll_streams.transactions import Connection
+
+FORESEEN_MAX = 10_000
+"""Records decoded ahead that never come to be applied (a rebalance took them away) are forgotten beyond this."""
 
 
 @dataclass(slots=True)
@@ -138,12 +141,21 @@ class Dispatcher(Generic[U]):
         self._open_unit = open_unit
         self._replies = replies
         self._wake_relay = wake_relay
-        self._decoded: dict[tuple[Partition, int], Received[Any] | Exception] = {}
+        self._foreseen: dict[tuple[str, int, int], Received[Any] | Exception] = {}
+        self._decoded: dict[tuple[str, int, int], Received[Any] | Exception] = {}
+
+    def foresee(self, records: Iterable[Record]) -> None:
+        """Decode records, most of which `prepare` will be called with."""
+        if len(self._foreseen) > FORESEEN_MAX:
+            self._foreseen.clear()
+        for record in records:
+            self._foreseen[record[:3]] = self._decode(record)
 
     async def prepare(self, slices: Sequence[Slice]) -> None:
-        """Decode all records once, and look up the reply topics they name."""
+        """See that all records are decoded, and look up the reply topics they name."""
+        foreseen, self._foreseen = self._foreseen, {}
         self._decoded = {
-            (part.partition, record.offset): self._decode(record) for part in slices for record in part.records
+            record[:3]: foreseen.get(record[:3]) or self._decode(record) for part in slices for record in part.records
         }
         reply_topics = {
             _reply_topic(record)
@@ -186,7 +198,7 @@ class Dispatcher(Generic[U]):
         batches: dict[str, list[Received[Any]]] = {}
         for part in slices:
             for record in part.records:
-                decoded = self._decoded[part.partition, record.offset]
+                decoded = self._decoded[record[:3]]
                 if isinstance(decoded, Invalid):
                     tx.dead_letter(record, decoded.code, decoded.detail)
                 elif isinstance(decoded, Exception):

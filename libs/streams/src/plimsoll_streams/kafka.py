@@ -1,20 +1,30 @@
 """Which settings do our clients use, and do the topics on the broker match the catalogue."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError, for_code
+from aiokafka.partitioner import murmur2
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from plimsoll_contracts.topics import Topic
+from plimsoll_streams.records import OutboxMessage, Reply
+
+Message = OutboxMessage | Reply
+M = TypeVar("M", OutboxMessage, Reply)
 
 _MIB = 1024 * 1024
 CONNECT_SECONDS = 5.0
+REQUEST_MAX = 4 * _MIB
+"""The largest message that is tried at all."""
 ALREADY_EXISTS = 36
 SET_ON_TOPIC = 1
 """The source that describe_configs names for a setting of the topic itself."""
@@ -71,7 +81,7 @@ async def outbox_producer(bootstrap: str) -> AIOKafkaProducer:
             acks="all",
             linger_ms=0,  # requests in flight make batches by themselves; waiting adds latency only
             max_batch_size=_MIB // 4,
-            max_request_size=4 * _MIB,
+            max_request_size=REQUEST_MAX,
             request_timeout_ms=30_000,
         )
     )
@@ -99,6 +109,40 @@ async def _started(producer: AIOKafkaProducer) -> AIOKafkaProducer:
         await producer.stop()
         raise
     return producer
+
+
+def batched(producer: AIOKafkaProducer, messages: Iterable[M]) -> Iterator[tuple[BatchBuilder, list[M]]]:
+    """Put messages of one partition into batches of our own: a send for each costs four times as much.
+
+    What is larger than a batch goes alone.
+    """
+    batch, held = producer.create_batch(), list[M]()
+    for message in messages:
+        if not _append(batch, message):
+            yield batch, held
+            batch, held = producer.create_batch(), []
+            _append(batch, message)  # the first of a batch always has room
+        held.append(message)
+    if held:
+        yield batch, held
+
+
+def _append(batch: BatchBuilder, message: Message) -> bool:
+    """Add to a batch, and say whether there was room."""
+    added = batch.append(timestamp=None, key=message.key, value=message.value, headers=list(message.headers))
+    return added is not None
+
+
+@lru_cache(maxsize=50_000)
+def _hash(key: bytes) -> int:
+    """Hash as Java's client does; in Python it costs more than sending."""
+    hashed: int = murmur2(key)
+    return hashed & 0x7FFFFFFF
+
+
+def partition_of(key: bytes | None, partitions: int) -> int:
+    """Return where aiokafka's own partitioner sends a key; what has none goes anywhere."""
+    return random.randrange(partitions) if key is None else _hash(key) % partitions
 
 
 def settings_of(topic: Topic) -> dict[str, str]:

@@ -34,10 +34,17 @@ SELECT topic, partition, next_offset, epoch FROM consumer_offsets
 WHERE consumer = $1 AND (topic, partition) IN (SELECT * FROM unnest($2::text[], $3::int[]))
 ORDER BY topic, partition FOR UPDATE
 """
+# The same for rows that are as expected, which are only counted: without parameters it goes along with BEGIN.
+_BEGIN = """
+BEGIN; SELECT FROM consumer_offsets o JOIN (VALUES {rows}) AS x (topic, number, next_offset, epoch)
+ON (o.topic, o.partition, o.next_offset, o.epoch) = (x.topic, x.number, x.next_offset, x.epoch)
+WHERE o.consumer = {consumer} ORDER BY o.topic, o.partition FOR UPDATE OF o
+"""
+# And this goes along with COMMIT.
 _ADVANCE = """
 UPDATE consumer_offsets o SET next_offset = x.next_offset, updated_at = now()
-FROM unnest($2::text[], $3::int[], $4::bigint[]) AS x (topic, number, next_offset)
-WHERE o.consumer = $1 AND o.topic = x.topic AND o.partition = x.number
+FROM (VALUES {rows}) AS x (topic, number, next_offset)
+WHERE o.consumer = {consumer} AND (o.topic, o.partition) = (x.topic, x.number);
 """
 _RESET = """
 UPDATE consumer_offsets SET next_offset = $4, epoch = epoch + 1, updated_at = now()
@@ -45,33 +52,39 @@ WHERE consumer = $1 AND topic = $2 AND partition = $3 RETURNING next_offset
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Session:
-    """One open transaction of one consumer; what the loop needs of it, and the connection for everybody else."""
+    """One transaction of one consumer; what the loop needs of it, and the connection for everybody else."""
 
     connection: Connection
     consumer: str
     owner: str
+    last: str = ""
+    """What goes to the server along with the COMMIT."""
 
     async def claim(self, first_offsets: Mapping[Partition, int]) -> dict[Partition, Claim]:
         """Raise the epoch of each row that nobody has locked, and return those rows.
 
         A partition never seen before begins at its first offset in the log.
         """
+        await self.connection.execute("BEGIN")
         topics, numbers = _columns(first_offsets)
         firsts = list(first_offsets.values())
         await self.connection.execute(_OPEN, self.consumer, self.owner, topics, numbers, firsts)
         return _claims(await self.connection.fetch(_CLAIM, self.consumer, self.owner, topics, numbers))
 
-    async def lock(self, partitions: Iterable[Partition]) -> dict[Partition, Claim]:
+    async def lock(self, expected: Mapping[Partition, Claim]) -> dict[Partition, Claim]:
         """Lock the rows of a batch until the transaction ends, and return what they hold."""
-        topics, numbers = _columns(partitions)
+        rows = [(*partition, claim.next_offset, claim.epoch) for partition, claim in expected.items()]
+        status = await self.connection.execute(_with(_BEGIN, self.consumer, rows))
+        if status == f"SELECT {len(rows)}":
+            return dict(expected)
+        topics, numbers = _columns(expected)
         return _claims(await self.connection.fetch(_LOCK, self.consumer, topics, numbers))
 
     async def advance(self, targets: Mapping[Partition, int]) -> None:
-        """Move locked and judged rows to their new next offset."""
-        topics, numbers = _columns(targets)
-        await self.connection.execute(_ADVANCE, self.consumer, topics, numbers, list(targets.values()))
+        """Move locked and judged rows to their new next offset, as the last act of the transaction."""
+        self.last = _with(_ADVANCE, self.consumer, [(*partition, target) for partition, target in targets.items()])
 
 
 class Ledger:
@@ -85,8 +98,10 @@ class Ledger:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
         """Commit what the block did, or roll back where it raised; `Transient` when the connection was lost."""
-        async with self._transactions.open() as connection:
-            yield Session(connection, self._consumer, self._owner)
+        async with self._transactions.unbegun() as made:
+            session = Session(made.connection, self._consumer, self._owner)
+            yield session
+            made.last = session.last
 
     async def close(self) -> None:
         """Give the connection back."""
@@ -97,6 +112,16 @@ async def reset(connection: Connection, consumer: str, partition: Partition, nex
     """Set where a partition is read on from: an operator's answer to a refused one. False when it has no row."""
     row = await connection.fetchval(_RESET, consumer, partition.topic, partition.number, next_offset)
     return row is not None
+
+
+def _with(statement: str, consumer: str, rows: Iterable[tuple[str | int, ...]]) -> str:
+    """Return a statement with everything written out."""
+    values = ", ".join(f"({_quoted(topic)}, {', '.join(f'{n}::bigint' for n in numbers)})" for topic, *numbers in rows)
+    return statement.format(rows=values, consumer=_quoted(consumer))
+
+
+def _quoted(text: str | int) -> str:
+    return "'" + str(text).replace("'", "''") + "'"
 
 
 def _columns(partitions: Iterable[Partition]) -> tuple[list[str], list[int]]:

@@ -5,22 +5,25 @@ import random
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import asyncpg
 import structlog
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, KafkaTimeoutError, ProducerClosed
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from plimsoll_streams import metrics
+from plimsoll_streams import metrics, parcels
 from plimsoll_streams.crashpoints import crash_at
 from plimsoll_streams.failures import Backoff
+from plimsoll_streams.kafka import REQUEST_MAX, batched, partition_of
 from plimsoll_streams.observe import Trouble
 from plimsoll_streams.records import Headers, OutboxMessage
 from plimsoll_streams.transactions import Connection, Transactions
 
 SHARDS = 16
-PAGE = 1000
+PAGE = 100
+"""Rows of one round, each of up to `PARCEL_BYTES` or one message."""
 ACK_SECONDS = 5.0
 """How long one round waits for acknowledgements: well below the database's patience with an idle transaction."""
 POLL_SECONDS = 0.5
@@ -30,18 +33,23 @@ GATHER_SECONDS = 0.05
 else make a round of its own, which costs the database and the broker more than the batch does."""
 GAUGE_SECONDS = 5.0
 
-_COLUMNS = ("shard", "topic", "key", "value", "header_names", "header_values")
+_INSERT = """
+INSERT INTO outbox (shard, topic, messages, parcel)
+SELECT * FROM unnest($1::smallint[], $2::text[], $3::int[], $4::bytea[])
+"""
 _LOCK = """
 SELECT shard FROM generate_series(0, $1 - 1) AS shard
 WHERE pg_try_advisory_xact_lock(hashtext(current_schema() || '.outbox'), shard)
 """
 _READ = """
-SELECT id, topic, key, value, header_names, header_values FROM outbox
+SELECT id, topic, messages, parcel FROM outbox
 WHERE shard = ANY($1) ORDER BY id LIMIT $2
 """
 _ELSEWHERE = "SELECT EXISTS (SELECT FROM outbox WHERE shard <> ALL($1))"
 _DELETE = "DELETE FROM outbox WHERE id = ANY($1)"
-_GAUGE = "SELECT count(*), coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 FROM outbox"
+_GAUGE = (
+    "SELECT coalesce(sum(messages), 0), coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 FROM outbox"
+)
 
 log = structlog.get_logger("plimsoll.streams")
 
@@ -53,9 +61,12 @@ def shard_of(key: bytes | None) -> int:
 
 async def insert(connection: Connection, messages: Iterable[OutboxMessage]) -> None:
     """Write messages in the caller's own transaction; `Relay.wake` after its commit saves them half a second."""
-    rows = [(shard_of(each.key), each.topic, each.key, each.value, *split_headers(each.headers)) for each in messages]
+    groups: dict[tuple[int, str], list[OutboxMessage]] = {}
+    for each in messages:
+        groups.setdefault((shard_of(each.key), each.topic), []).append(each)
+    rows = [(*address, *parcel) for address, group in groups.items() for parcel in parcels.parcels(group)]
     if rows:
-        await connection.copy_records_to_table("outbox", records=rows, columns=_COLUMNS)
+        await connection.execute(_INSERT, *zip(*rows, strict=True))
 
 
 def split_headers(headers: Headers) -> tuple[list[bytes], list[bytes | None]]:
@@ -68,11 +79,16 @@ def join_headers(names: Sequence[bytes], values: Sequence[bytes | None]) -> Head
     return tuple((name.decode(), value) for name, value in zip(names, values, strict=True))
 
 
-def is_away(error: Exception) -> bool:
-    """Say whether sending failed for want of a broker, not for the message's own sake."""
-    if isinstance(error, KafkaError):
-        return error.retriable or isinstance(error, KafkaTimeoutError | ProducerClosed)
-    return isinstance(error, TimeoutError | OSError)
+class _Place(NamedTuple):
+    """One message that is to be sent, and where its future goes."""
+
+    futures: list[asyncio.Future[Any] | None]
+    place: int
+    message: OutboxMessage
+
+
+def _size(message: OutboxMessage) -> int:
+    return len(message.key or b"") + len(message.value or b"")
 
 
 class Relay:
@@ -87,8 +103,8 @@ class Relay:
         self._transactions = Transactions(pool)
         self._make_producer = make_producer
         self._producer: AIOKafkaProducer | None = None
-        self._sent: dict[int, asyncio.Future[Any]] = {}
-        """By row: what an earlier round sent and did not see acknowledged. It is awaited, never sent again."""
+        self._sent: dict[int, list[asyncio.Future[Any] | None]] = {}
+        """By row and place in it: what was sent. Until it fails it is never sent again; None is yet to be sent."""
         self._trouble = Trouble("outbox")
         self._wake = asyncio.Event()
         self._stopping = False
@@ -144,7 +160,7 @@ class Relay:
         crash_at("relay_after_delete")
         for row_id in published:
             self._sent.pop(row_id, None)
-        metrics.outbox_published.inc(len(published))
+        metrics.outbox_published.inc(sum(row["messages"] for row in rows if row["id"] in published))
         if error is not None and not published:
             raise error
         return GATHER_SECONDS if len(rows) < PAGE else 0.0
@@ -157,22 +173,21 @@ class Relay:
         try:
             async with asyncio.timeout(ACK_SECONDS):
                 error = await self._send_all(producer, rows)
-                if sent := [self._sent[row["id"]] for row in rows if row["id"] in self._sent]:
+                if sent := {future for row in rows for future in self._sent[row["id"]] if future is not None}:
                     await asyncio.wait(sent)
         except (TimeoutError, KafkaError) as failed:
-            # A send that raised or was cancelled enqueued nothing; the rows before it may still be acknowledged.
+            # A send that raised or was cancelled enqueued nothing; what was sent before may still be acknowledged.
             error = failed
         published: list[int] = []
         for row in rows:
-            future = self._sent.get(row["id"])
-            if future is None or not future.done():
-                continue
-            if future.exception() is None:
+            futures = self._sent.get(row["id"], [None])
+            for place, future in enumerate(futures):
+                if future is not None and future.done() and (refused := future.exception()) is not None:
+                    futures[place] = None
+                    error = KafkaError(f"not acknowledged: {refused!r}")
+                    metrics.outbox_failures.inc()
+            if all(future is not None and future.done() for future in futures):
                 published.append(row["id"])
-            else:
-                del self._sent[row["id"]]
-                error = KafkaError(f"not acknowledged: {future.exception()!r}")
-                metrics.outbox_failures.inc()
         if error is not None and not self._has_pending():
             await self._renew()
         return published, error
@@ -180,29 +195,38 @@ class Relay:
     async def _send_all(self, producer: AIOKafkaProducer, rows: Sequence[asyncpg.Record]) -> Exception | None:
         """Send what was not sent before; return the error of a message that can never be sent, if there is one."""
         error: Exception | None = None
+        topics: dict[str, list[_Place]] = {}
         for row in rows:
-            if row["id"] in self._sent:
-                continue
-            try:
-                self._sent[row["id"]] = await self._send(producer, row)
-            except Exception as failed:
-                if is_away(failed):
-                    raise
-                # Too large, or neither key nor value: it must not hold up the others.
-                metrics.outbox_failures.inc()
-                error = failed
+            futures = self._sent.setdefault(row["id"], [None] * row["messages"])
+            for place, message in enumerate(parcels.unpack(row["topic"], row["parcel"])):
+                if futures[place] is not None:
+                    continue
+                if _size(message) > REQUEST_MAX:
+                    metrics.outbox_failures.inc()
+                    error = MessageSizeTooLargeError(f"{_size(message)} bytes for {message.topic}")
+                    continue  # it must not hold up the others
+                topics.setdefault(message.topic, []).append(_Place(futures, place, message))
+        # A topic that is not there is waited for, so those that are known go first.
+        for topic in sorted(topics, key=lambda name: producer.client.cluster.partitions_for_topic(name) is None):
+            await self._send_topic(producer, topic, topics[topic])
         return error
 
     @staticmethod
-    async def _send(producer: AIOKafkaProducer, row: asyncpg.Record) -> asyncio.Future[Any]:
-        headers = list(join_headers(row["header_names"], row["header_values"]))
-        sent: asyncio.Future[Any] = await producer.send(
-            row["topic"], value=row["value"], key=row["key"], headers=headers
-        )
-        return sent
+    async def _send_topic(producer: AIOKafkaProducer, topic: str, places: Iterable["_Place"]) -> None:
+        count = len(await producer.partitions_for(topic))
+        partitions: dict[int, list[_Place]] = {}
+        for each in places:
+            partitions.setdefault(partition_of(each.message.key, count), []).append(each)
+        for partition, of_partition in partitions.items():
+            left = iter(of_partition)
+            for batch, held in batched(producer, [each.message for each in of_partition]):
+                future = await producer.send_batch(batch, topic, partition=partition)
+                for each in islice(left, len(held)):
+                    each.futures[each.place] = future
+                crash_at("relay_between_batches")
 
     def _has_pending(self) -> bool:
-        return any(not future.done() for future in self._sent.values())
+        return any(future is not None and not future.done() for futures in self._sent.values() for future in futures)
 
     async def _renew(self) -> None:
         """Take a new producer: after a fatal error aiokafka's stays closed, or out of sequence, for good."""

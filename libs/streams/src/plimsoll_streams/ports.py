@@ -1,6 +1,6 @@
 """What does the loop need of its surroundings: the seams at which the simulation puts its own world."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -9,17 +9,21 @@ from plimsoll_streams.ownership import Claim, Selection, Slice
 from plimsoll_streams.records import Partition, Record
 
 
-class Source(Protocol):
-    """Where records come from: what the loop needs of a group consumer."""
+class Seeker(Protocol):
+    """Where one may say what is read next."""
 
     def pause(self, partitions: Collection[Partition]) -> None:
         """Fetch no more of these."""
 
-    def resume(self, partitions: Collection[Partition]) -> None:
-        """Fetch these again."""
-
     def seek(self, partition: Partition, offset: int) -> None:
         """Read on from `offset`; what was fetched before is dropped."""
+
+
+class Source(Seeker, Protocol):
+    """Where records come from: what the loop needs of a group consumer."""
+
+    def resume(self, partitions: Collection[Partition]) -> None:
+        """Fetch these again."""
 
     async def first_offsets(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Return the first offset of each log."""
@@ -42,11 +46,11 @@ class Session(Protocol):
     async def claim(self, first_offsets: Mapping[Partition, int]) -> Mapping[Partition, Claim]:
         """Raise the epoch of each row that nobody has locked, and return those rows."""
 
-    async def lock(self, partitions: Collection[Partition]) -> Mapping[Partition, Claim]:
-        """Lock the rows and return them."""
+    async def lock(self, expected: Mapping[Partition, Claim]) -> Mapping[Partition, Claim]:
+        """Lock the rows and return them, whether or not they are as expected."""
 
     async def advance(self, targets: Mapping[Partition, int]) -> None:
-        """Set each row's next offset."""
+        """Set each row's next offset, in the transaction's last act."""
 
 
 S_co = TypeVar("S_co", bound=Session, covariant=True)
@@ -69,6 +73,9 @@ class Effects(Protocol):
 
 class Processor(Protocol[S_contra]):
     """What is done with records."""
+
+    def foresee(self, records: Iterable[Record]) -> None:
+        """Do what needs no transaction, such as decoding, while another batch is with the database."""
 
     async def prepare(self, slices: Sequence[Slice]) -> None:
         """Decode, and do whatever waiting is better done while no row is locked."""
@@ -103,8 +110,6 @@ class Settings:
     first_records_max: int = 500
     """Most records of the topics that are decided first, on top of what the poll brought."""
     poll_seconds: float = 0.1
-    top_up_seconds: float = 0.003
-    """How long a poll that found records waiting looks for more: a round trip to the broker."""
     attempt_seconds: float = 30.0
     revoke_seconds: float = 5.0
     """How long a rebalance waits for the batch in flight; correctness does not rest on it."""

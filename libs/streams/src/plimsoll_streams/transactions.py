@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -15,6 +16,15 @@ ROLLBACK_SECONDS = 2.0
 _LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
+@dataclass(slots=True)
+class Round:
+    """One transaction in the making, for those who save the trips to the server that its ends cost."""
+
+    connection: Connection
+    last: str = ""
+    """Statements that go along with the COMMIT."""
+
+
 class Transactions:
     """Transactions one after the other, on one connection that is not returned to its pool in between."""
 
@@ -24,7 +34,14 @@ class Transactions:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Connection]:
-        """Commit what the block did, or roll back where it raised.
+        """Begin, and commit what the block did, or roll back where it raised; see `unbegun`."""
+        async with self.unbegun() as made:
+            await made.connection.execute("BEGIN")
+            yield made.connection
+
+    @asynccontextmanager
+    async def unbegun(self) -> AsyncIterator[Round]:
+        """Commit what the block did, which begins the transaction by itself, or roll back where it raised.
 
         Raises:
             Transient: the connection was lost, whatever the driver called it. After a commit was sent that
@@ -34,9 +51,9 @@ class Transactions:
             self._connection = await self._pool.acquire()
         connection = self._connection
         try:
-            await connection.execute("BEGIN")
-            yield connection
-            await connection.execute("COMMIT")
+            made = Round(connection)
+            yield made
+            await connection.execute(f"{made.last}COMMIT")
         except BaseException as error:
             self._connection = None
             lost = _is_lost(connection)

@@ -213,9 +213,9 @@ class Transaction:
         """As the engine's session."""
         return await self._call(lambda: self.database.claim(self.session, first_offsets))
 
-    async def lock(self, partitions: Collection[Partition]) -> Mapping[Partition, Claim]:
+    async def lock(self, expected: Mapping[Partition, Claim]) -> Mapping[Partition, Claim]:
         """As the engine's session."""
-        return await self._call(lambda: self.database.lock(self.session, partitions))
+        return await self._call(lambda: self.database.lock(self.session, expected))
 
     async def advance(self, targets: Mapping[Partition, int]) -> None:
         """As the engine's session."""

@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aiokafka.errors import IllegalStateError, KafkaTimeoutError
@@ -133,8 +133,11 @@ class Adder:
         self._told = told
         self._violate = violate
 
-    async def prepare(self, slices: Sequence[Slice]) -> None:
+    def foresee(self, records: Iterable[Record]) -> None:
         """Nothing to decode."""
+
+    async def prepare(self, slices: Sequence[Slice]) -> None:
+        """Nothing to look up."""
 
     async def apply(self, session: Transaction, slices: Sequence[Slice], condemned: Exception | None) -> Effects:
         """Add up."""
