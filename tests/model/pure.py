@@ -82,7 +82,7 @@ class Pure:
         limits = {Dimension(d): Limit(w[0], Mode(w[1])) if w is not None else None for d, w in wanted.items()}
         try:
             expired = expire(self._rows.state, self.now(), POLICY)
-            changed, _ = relimit(expired.state, place, limits, self.now(), POLICY, force=force)
+            changed, _ = relimit(expired.state, {place: limits}, self.now(), POLICY, force=force)
         except LimitRefused:
             return None
         self._absorb(expired)

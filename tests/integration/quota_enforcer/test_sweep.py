@@ -144,7 +144,7 @@ async def test_an_expired_default_is_taken_away_and_told(
     quota: Platform, wire: Wire, tenant: str, defaults: Defaults
 ) -> None:
     await wire.ask(asking("adjust", tenant, footprint={"vapps": 9}))
-    before = len([record for record in wire.records[QUOTA_LIMITS.name] if record.key == b"defaults"])
+    before = await quota.database.fetchval("SELECT count(*) FROM limit_history WHERE tenant = ''")
     counted = await quota.counted()
     await defaults.set(5, expires_at=soon(2.5))
     assert await source(quota, tenant, "vapps") == "default"

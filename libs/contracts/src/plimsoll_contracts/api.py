@@ -10,8 +10,8 @@ from plimsoll_contracts.enforcement import Gate, Mode
 from plimsoll_contracts.fields import Event, Flag, Id, Instant, LimitValue, Name, Request, Text
 from plimsoll_contracts.requests import Footprint
 
-_DimensionName = Annotated[str, Field(max_length=64)]
-_LimitInput = Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True, max_length=64)]
+DimensionName = Annotated[str, Field(max_length=64)]
+LimitInput = Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True, max_length=64)]
 
 
 class LimitView(Event):
@@ -84,7 +84,7 @@ class ScopeList(Event):
 class LimitsPatch(Request):
     """Set and unset limits of one scope, all or none. Null unsets; amounts are integers in base units or texts."""
 
-    limits: Mapping[_DimensionName, _LimitInput | None] = Field(min_length=1, max_length=16)
+    limits: Mapping[DimensionName, LimitInput | None] = Field(min_length=1, max_length=16)
     by: Text | None = None
     """Who does it, where authentication is off; else the token says it, and this is refused."""
     reason: Text

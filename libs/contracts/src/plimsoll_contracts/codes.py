@@ -239,6 +239,36 @@ LIMIT_VERSION_CONFLICT: Final = _code(
     "The limit was changed by somebody else",
     "Read it again and repeat the change with its present version.",
 )
+LIMIT_PLAN_CHANGED: Final = _code(
+    "X412002LIMPLN",
+    "LIMIT_PLAN_CHANGED",
+    "What would be changed is no longer what the plan showed",
+    "Look at the plan as it is now, and apply that one.",
+)
+LIMIT_REQUEST_DECIDED: Final = _code(
+    "X409011REQDEC",
+    "LIMIT_REQUEST_DECIDED",
+    "The request for a limit was decided before",
+    "Set the limit itself, or have it asked for again.",
+)
+LIMIT_REQUESTS_FULL: Final = _code(
+    "X409012REQFUL",
+    "LIMIT_REQUESTS_FULL",
+    "The tenant has too many open requests for limits",
+    "Have some of them decided first.",
+)
+OWN_LIMIT_REQUEST: Final = _code(
+    "X403031OWNREQ",
+    "OWN_LIMIT_REQUEST",
+    "Nobody approves what they have asked for themselves",
+    "Have somebody else approve it.",
+)
+NAME_RESERVED: Final = _code(
+    "X400112NAMRES",
+    "NAME_RESERVED",
+    "This name stands for the global defaults",
+    "Give the tenant another name: limits of a tenant called so could not be told from the defaults.",
+)
 LIMIT_NOT_HERE: Final = _code(
     "X400108LIMSCP",
     "LIMIT_NOT_HERE",

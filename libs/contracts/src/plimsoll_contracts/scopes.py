@@ -6,6 +6,9 @@ from dataclasses import dataclass
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$"
 """The grammar of every tenant, environment, stack and app name: it is safe in keys, labels, paths and terminals."""
 
+DEFAULTS = "defaults"
+"""How the global defaults are rendered where a scope is expected; a tenant of this name can have no limits."""
+
 _NAME = re.compile(NAME_PATTERN)
 _ENVIRONMENT_PREFIX = "env:"
 

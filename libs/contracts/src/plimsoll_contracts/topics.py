@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from plimsoll_contracts.disk import DiskMeasured, DiskScanRequested
 from plimsoll_contracts.enforcement import DecisionEvent, EnforcementReply, LimitChanged, OverLimit, ThresholdReached
 from plimsoll_contracts.entitlements import EntitlementSnapshot
+from plimsoll_contracts.limit_requests import LimitRequestDecided, LimitRequested
 from plimsoll_contracts.nodes import NodeReport
 from plimsoll_contracts.requests import EnforcementRequest
 from plimsoll_contracts.usage import UsageDelta
@@ -122,6 +123,8 @@ QUOTA_LIMITS = Topic(
     key="tenant",
     messages={
         "quota.limit_changed.v1": LimitChanged,
+        "quota.limit_requested.v1": LimitRequested,
+        "quota.limit_request_decided.v1": LimitRequestDecided,
         "quota.over_limit_started.v1": OverLimit,
         "quota.over_limit_ended.v1": OverLimit,
         "quota.threshold_reached.v1": ThresholdReached,

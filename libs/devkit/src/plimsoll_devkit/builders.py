@@ -204,7 +204,7 @@ class Tenant:
     ) -> tuple[LimitPlan, ...]:
         """Change overrides, and tell the crossings, in one transaction."""
         expired = expire(self.state, self.now, self.policy)
-        changed, plans = relimit(expired.state, place, wanted, self.now, self.policy, force=force)
+        changed, plans = relimit(expired.state, {place: wanted}, self.now, self.policy, force=force)
         self.absorb(expired)
         self.limits = {where: dict(of_place) for where, of_place in changed.limits.items()}
         self.absorb(expire(changed, self.now, self.policy, also=(place,)))

@@ -9,10 +9,7 @@ from plimsoll_client.cli.figures import parse_since, parse_until
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.fields import LimitValue, parse_limit
 from plimsoll_contracts.quantities import QuantityError
-from plimsoll_contracts.scopes import RollUp, Scope, ScopeError, parse_scope
-
-DEFAULTS = "defaults"
-"""How the global defaults are named where a scope is asked for."""
+from plimsoll_contracts.scopes import DEFAULTS, RollUp, Scope, ScopeError, parse_scope
 
 
 def read_scope(text: str) -> Scope:

@@ -10,12 +10,13 @@ from plimsoll_contracts.api import LimitChange, LimitsChanged, LimitsPatch, Limi
 from plimsoll_contracts.dimensions import Dimension, unit_of
 from plimsoll_contracts.fields import UNLIMITED, Name, parse_limit
 from plimsoll_contracts.quantities import QuantityError
+from plimsoll_contracts.scopes import DEFAULTS
 from plimsoll_quota_enforcer import metrics
 from plimsoll_quota_enforcer.answers import scope_of
 from plimsoll_quota_enforcer.api.access import Administrator, Writer, done_by, reads
 from plimsoll_quota_enforcer.api.parts import At, Given
 from plimsoll_quota_enforcer.storage import reading
-from plimsoll_quota_enforcer.storage.limits import DEFAULTS, Changed, Patch, Wanted, change_defaults, change_limits
+from plimsoll_quota_enforcer.storage.limits import Changed, Patch, Wanted, change_defaults, change_limits
 from plimsoll_runtime.auth import Principal
 from plimsoll_runtime.http import Problem
 from plimsoll_streams.transactions import Connection
@@ -57,19 +58,31 @@ async def patch_defaults(
 def _patch(who: Principal, body: LimitsPatch, if_match: str | None) -> Patch:
     values: dict[Dimension, Wanted | None] = {}
     for name, value in body.limits.items():
-        try:
-            dimension = Dimension(name)
-        except ValueError:
-            raise Problem(codes.DIMENSION_UNKNOWN, f"{name!r} is none of {', '.join(Dimension)}") from None
-        values[dimension] = _wanted(dimension, value)
+        dimension = read_dimension(name)
+        values[dimension] = None if value is None else read_wanted(dimension, value)
     return Patch(
         values, done_by(who, body.by), body.reason, body.mode, body.expires_at, body.force, _version(if_match, body)
     )
 
 
-def _wanted(dimension: Dimension, value: int | str | None) -> Wanted | None:
-    if value is None:
-        return None
+def read_dimension(name: str) -> Dimension:
+    """Read the name of a dimension.
+
+    Raises:
+        Problem: there is none such.
+    """
+    try:
+        return Dimension(name)
+    except ValueError:
+        raise Problem(codes.DIMENSION_UNKNOWN, f"{name!r} is none of {', '.join(Dimension)}") from None
+
+
+def read_wanted(dimension: Dimension, value: int | str) -> Wanted:
+    """Read the value of a limit.
+
+    Raises:
+        Problem: it is neither an amount of this dimension nor ``unlimited``.
+    """
     try:
         limit = parse_limit(dimension, value)
     except QuantityError as error:
@@ -89,10 +102,15 @@ def _version(if_match: str | None, body: LimitsPatch) -> int | None:
     return int(text)
 
 
-def _changed(scope: str, changed: Changed) -> LimitsChanged:
+def counted(changed: Changed) -> None:
+    """Take note that a change is durable."""
     changed.committed()
     for plan in changed.plans:
         metrics.limit_changes.inc(kind="set" if plan.limit is not None else "unset")
+
+
+def _changed(scope: str, changed: Changed) -> LimitsChanged:
+    counted(changed)
     return LimitsChanged(
         scope=scope,
         changes=tuple(

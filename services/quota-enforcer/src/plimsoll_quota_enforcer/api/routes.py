@@ -3,7 +3,16 @@
 from fastapi import FastAPI
 
 from plimsoll_quota_enforcer import __version__
-from plimsoll_quota_enforcer.api import decisions, doctor, letters, limits, usage, verbs
+from plimsoll_quota_enforcer.api import (
+    decisions,
+    doctor,
+    letters,
+    limit_requests,
+    limits,
+    limits_shown,
+    usage,
+    verbs,
+)
 from plimsoll_quota_enforcer.api.parts import Parts
 from plimsoll_runtime.auth import Authenticate, let_anybody
 from plimsoll_runtime.http import LOOPBACK_HOSTS, create_app
@@ -11,7 +20,16 @@ from plimsoll_streams.failures import is_transient
 
 PREFIX = "/api/v1/quota"
 
-_ROUTERS = (usage.router, decisions.router, limits.router, verbs.router, letters.router, doctor.router)
+_ROUTERS = (
+    usage.router,
+    decisions.router,
+    limits.router,
+    limits_shown.router,
+    limit_requests.router,
+    verbs.router,
+    letters.router,
+    doctor.router,
+)
 
 
 def build(parts: Parts, authenticate: Authenticate) -> FastAPI:

@@ -8,10 +8,13 @@ from plimsoll_contracts import codes
 from plimsoll_contracts.codes import Code
 from plimsoll_contracts.dimensions import Dimension, applies_at, unit_of
 from plimsoll_contracts.quantities import render
-from plimsoll_contracts.scopes import Scope
+from plimsoll_contracts.scopes import DEFAULTS, Scope
 from plimsoll_quota_enforcer.domain.limits import ceiling, resolve
 from plimsoll_quota_enforcer.domain.model import GAUGES, Limit, Place, chain
 from plimsoll_quota_enforcer.domain.state import Policy, Resolved, TenantState
+
+Wanted = Mapping[Place, Mapping[Dimension, Limit | None]]
+"""Overrides to set, by place; None unsets one."""
 
 
 class LimitRefused(Exception):
@@ -26,60 +29,79 @@ class LimitRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LimitPlan:
-    """What one dimension's limit at the place was, what it becomes, and what to know about it."""
+    """What one dimension's limit at a place was, what it becomes, and what to know about it."""
 
+    place: Place
     dimension: Dimension
     limit: Limit | None
     """The override from now on; None unsets it."""
     before: Resolved | None
     after: Resolved | None
+    below_usage: str = ""
+    """Which figures lie above it now; empty where none does."""
     warnings: tuple[str, ...] = ()
+    """Everything to know, ``below_usage`` included."""
+
+
+def may_have_limit(scope: Scope, dimension: Dimension) -> None:
+    """Let through where a limit can be set.
+
+    Raises:
+        LimitRefused: the dimension means nothing at this scope, or its tenant could not be told from the defaults.
+    """
+    if scope.tenant == DEFAULTS:
+        raise LimitRefused(codes.NAME_RESERVED, f"no tenant called {DEFAULTS} can have limits")
+    if not applies_at(dimension, scope):
+        raise LimitRefused(codes.LIMIT_NOT_HERE, f"{scope} cannot have a limit on {dimension}")
 
 
 def relimit(
     state: TenantState,
-    place: Place,
-    wanted: Mapping[Dimension, Limit | None],
+    wanted: Wanted,
     now: datetime,
     policy: Policy,
     *,
     force: bool = False,
+    defaults: Mapping[Dimension, Limit] | None = None,
 ) -> tuple[TenantState, tuple[LimitPlan, ...]]:
-    """Plan a change of overrides at one place, all or none, and return the state under it.
+    """Plan a change of one tenant's overrides, all or none, and return the state under it.
+
+    Args:
+        state: the tenant as it is.
+        wanted: what to set and unset.
+        now: by the database's clock.
+        policy: the platform's.
+        force: also what lies below present usage.
+        defaults: the global defaults from then on, where the same change moves them.
 
     Raises:
-        LimitRefused: a dimension means nothing at this place, or its limit, or what it would fall back to, lies
+        LimitRefused: a dimension means nothing at its place, or its limit, or what it would fall back to, lies
             below present usage and ``force`` is not given.
     """
-    for dimension in wanted:
-        if not applies_at(dimension, Scope(state.tenant, *place)):
-            where = Scope(state.tenant, *place).render()
-            raise LimitRefused(codes.LIMIT_NOT_HERE, f"{where} cannot have a limit on {dimension}")
-    overrides = {k: v for k, v in {**state.limits.get(place, {}), **wanted}.items() if v is not None}
-    changed = replace(state, seq=state.seq + 1, limits={**state.limits, place: overrides})
-    before, after = resolve(state, place, now), resolve(changed, place, now)
-    plans = tuple(
-        LimitPlan(
-            dimension,
-            limit,
-            before.get(dimension),
-            after.get(dimension),
-            _warnings(changed, place, dimension, now, policy, force=force),
-        )
-        for dimension, limit in wanted.items()
+    limits = dict(state.limits)
+    for place, values in wanted.items():
+        for dimension in values:
+            may_have_limit(Scope(state.tenant, *place), dimension)
+        limits[place] = {k: v for k, v in {**limits.get(place, {}), **values}.items() if v is not None}
+    changed = replace(
+        state, seq=state.seq + 1, limits=limits, defaults=state.defaults if defaults is None else defaults
     )
-    return changed, plans
+    plans: list[LimitPlan] = []
+    for place, values in wanted.items():
+        before, after = resolve(state, place, now), resolve(changed, place, now)
+        for dimension, limit in values.items():
+            below = _below_usage(changed, place, dimension, now, policy)
+            warnings = (*([below] if below else []), *_above_ancestors(changed, place, dimension, now))
+            resolved = before.get(dimension), after.get(dimension)
+            plans.append(LimitPlan(place, dimension, limit, *resolved, below, warnings))
+    for plan in plans:
+        if plan.below_usage and not force:
+            raise LimitRefused(codes.LIMIT_BELOW_USAGE, plan.below_usage)
+    return changed, tuple(plans)
 
 
-def _warnings(
-    state: TenantState, place: Place, dimension: Dimension, now: datetime, policy: Policy, *, force: bool
-) -> tuple[str, ...]:
+def _above_ancestors(state: TenantState, place: Place, dimension: Dimension, now: datetime) -> list[str]:
     found: list[str] = []
-    below = _below_usage(state, place, dimension, now, policy)
-    if below is not None:
-        if not force:
-            raise LimitRefused(codes.LIMIT_BELOW_USAGE, below)
-        found.append(below)
     mine = resolve(state, place, now).get(dimension)
     for ancestor in chain(place)[1:]:
         theirs = resolve(state, ancestor, now).get(dimension)
@@ -91,10 +113,10 @@ def _warnings(
                 f"{Scope(state.tenant, *ancestor)} allows {dimension} {render(unit, theirs.value)} in all,"
                 " which binds before this one"
             )
-    return tuple(found)
+    return found
 
 
-def _below_usage(state: TenantState, place: Place, dimension: Dimension, now: datetime, policy: Policy) -> str | None:
+def _below_usage(state: TenantState, place: Place, dimension: Dimension, now: datetime, policy: Policy) -> str:
     resolved = resolve(state, place, now).get(dimension)
     total, used = state.tally.usage(place).total, state.tally.usage(place).used
     for info in GAUGES:
@@ -103,7 +125,7 @@ def _below_usage(state: TenantState, place: Place, dimension: Dimension, now: da
             unit = unit_of(dimension)
             have, held = used[info.gauge], total[info.gauge] - used[info.gauge]
             return (
-                f"{dimension} would be limited to {render(unit, top)} ({resolved.source}),"
-                f" below used {render(unit, have)} + held {render(unit, held)}"
+                f"{Scope(state.tenant, *place)} {dimension} would be limited to {render(unit, top)}"
+                f" ({resolved.source}), below used {render(unit, have)} + held {render(unit, held)}"
             )
-    return None
+    return ""

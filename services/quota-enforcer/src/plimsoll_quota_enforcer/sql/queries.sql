@@ -174,8 +174,9 @@ SELECT defaults_version FROM platform FOR UPDATE
 UPDATE platform SET defaults_version = defaults_version + 1 RETURNING defaults_version
 
 -- name: last_limit_versions
-SELECT environment, stack, dimension, max(version) AS version FROM limit_history
-WHERE tenant = $1 AND environment = $2 AND stack = $3 GROUP BY environment, stack, dimension
+SELECT h.tenant, h.environment, h.stack, h.dimension, max(h.version) AS version
+FROM (SELECT DISTINCT * FROM unnest($1::text[], $2::text[], $3::text[])) AS x (tenant, environment, stack)
+JOIN limit_history h USING (tenant, environment, stack) GROUP BY h.tenant, h.environment, h.stack, h.dimension
 
 -- name: save_limit
 INSERT INTO limits (tenant, environment, stack, dimension, value, mode, version, expires_at, set_by, reason, set_at)
@@ -201,6 +202,46 @@ DELETE FROM defaults WHERE dimension = $1
 INSERT INTO limit_history (
     tenant, environment, stack, dimension, version, is_set, value, mode, expires_at, changed_by, reason, changed_at, seq)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+
+-- name: list_limits
+-- Overrides from the one after a key, among some tenants or (null) all, of those that pass every filter given.
+SELECT * FROM limits
+WHERE (tenant, environment, stack, dimension) > ($1, $2, $3, $4)
+    AND ($5::text[] IS NULL OR tenant = ANY ($5)) AND ($6::text IS NULL OR dimension = $6)
+    AND ($7::text IS NULL OR mode = $7) AND ($8::timestamptz IS NULL OR expires_at < $8)
+ORDER BY tenant, environment, stack, dimension LIMIT $9
+
+-- name: list_limit_history
+-- Changes before an id, newest first; the environment and the stack are null where any will do.
+SELECT h.*, b.is_set AS was_is_set, b.value AS was_value, b.mode AS was_mode, b.expires_at AS was_until,
+    b.reason AS was_reason
+FROM limit_history h
+LEFT JOIN limit_history b ON b.tenant = h.tenant AND b.environment = h.environment AND b.stack = h.stack
+    AND b.dimension = h.dimension AND b.version = h.version - 1
+WHERE h.id < $1 AND ($2::text[] IS NULL OR h.tenant = ANY ($2)) AND ($3::text IS NULL OR h.environment = $3)
+    AND ($4::text IS NULL OR h.stack = $4) AND ($5::text IS NULL OR h.dimension = $5)
+ORDER BY h.id DESC LIMIT $6
+
+-- name: save_limit_request
+INSERT INTO limit_requests (tenant, environment, stack, dimension, value, state, asked_by, asked_reason, asked_at)
+VALUES ($1, $2, $3, $4, $5, 'asked', $6, $7, clock_timestamp()) RETURNING *
+
+-- name: count_limit_requests
+SELECT count(*) FROM limit_requests WHERE tenant = $1 AND state = 'asked'
+
+-- name: read_limit_request
+SELECT * FROM limit_requests WHERE id = $1
+
+-- name: decide_limit_request
+-- No row where it was decided before: whoever comes second waits for the first, and then finds that.
+UPDATE limit_requests SET state = $2, decided_by = $3, decided_reason = $4, decided_at = clock_timestamp(),
+    granted = $5, expires_at = $6, limit_version = $7
+WHERE id = $1 AND state = 'asked' RETURNING *
+
+-- name: list_limit_requests
+SELECT * FROM limit_requests
+WHERE id < $1 AND ($2::text[] IS NULL OR tenant = ANY ($2)) AND ($3::text IS NULL OR state = $3)
+ORDER BY id DESC LIMIT $4
 
 -- name: list_tenants
 SELECT tenant FROM tenants WHERE tenant > $1 AND ($3::text[] IS NULL OR tenant = ANY ($3)) ORDER BY tenant LIMIT $2

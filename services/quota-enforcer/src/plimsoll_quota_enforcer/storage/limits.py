@@ -1,15 +1,14 @@
 """How are limits changed: under the tenant's guard, with history, all or none, and every crossing told."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+
+import asyncpg
 
 from plimsoll_contracts import codes
 from plimsoll_contracts.dimensions import Dimension
-from plimsoll_contracts.enforcement import LimitChanged, Mode
-from plimsoll_contracts.fields import UNLIMITED, LimitValue
-from plimsoll_contracts.topics import QUOTA_LIMITS
-from plimsoll_quota_enforcer import answers
+from plimsoll_contracts.enforcement import Mode
 from plimsoll_quota_enforcer.domain.decide import expire
 from plimsoll_quota_enforcer.domain.model import TENANT, Limit, Place
 from plimsoll_quota_enforcer.domain.relimit import LimitPlan, LimitRefused, relimit
@@ -17,6 +16,7 @@ from plimsoll_quota_enforcer.domain.state import Policy, Resolved
 from plimsoll_quota_enforcer.storage import loading, rows
 from plimsoll_quota_enforcer.storage.cache import StateCache
 from plimsoll_quota_enforcer.storage.queries import QUERIES
+from plimsoll_quota_enforcer.storage.recording import PLATFORM, Step, last_versions, record
 from plimsoll_quota_enforcer.storage.unit import Unit, open_unit
 from plimsoll_streams import outbox
 from plimsoll_streams.records import OutboxMessage
@@ -24,9 +24,6 @@ from plimsoll_streams.transactions import Connection
 
 SOURCE = "plimsoll"
 """Who changes a limit that expires."""
-
-DEFAULTS = "defaults"
-"""How the global defaults are rendered where a scope is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +68,17 @@ async def change_limits(
     unit = await open_unit(connection, [tenant], cache, policy)
     unit.absorb(expire(unit.state(tenant), unit.now, policy))  # what has expired speaks against no limit
     state = unit.state(tenant)
-    versions = await _last_versions(connection, tenant, place)
     _check_version(state.limits.get(place, {}), patch)
+    versions = await last_versions(connection, [(tenant, place)])
+    next_version = {dimension: versions.get((tenant, place, dimension), 0) + 1 for dimension in patch.values}
     wanted = {
-        dimension: _limit(patch, value, versions.get(dimension, 0) + 1, unit.now)
-        for dimension, value in patch.values.items()
+        dimension: _limit(patch, value, next_version[dimension], unit.now) for dimension, value in patch.values.items()
     }
-    changed, plans = relimit(state, place, wanted, unit.now, policy, force=patch.force)
-    messages: list[OutboxMessage] = []
-    for plan in plans:
-        if plan.limit is not None:
-            await connection.execute(QUERIES["save_limit"], tenant, *place, plan.dimension, *_cells(plan.limit))
-        else:
-            await connection.execute(QUERIES["forget_limit"], tenant, *place, plan.dimension)
-        step = _Step(versions.get(plan.dimension, 0) + 1, unit.now, changed.seq)
-        messages.append(await _record(connection, tenant, place, plan=plan, step=step, patch=patch))
+    changed, plans = relimit(state, {place: wanted}, unit.now, policy, force=patch.force)
+    steps = [
+        replace(_step(tenant, plan, patch, next_version[plan.dimension], unit.now), seq=changed.seq) for plan in plans
+    ]
+    messages = await record(connection, steps)
     unit.absorb(expire(changed, unit.now, policy, also=(place,)))
     await unit.write(messages.append)
     await outbox.insert(connection, messages)
@@ -102,32 +95,22 @@ async def change_defaults(connection: Connection, patch: Patch) -> Changed:
     now = await connection.fetchval("SELECT clock_timestamp()")
     present = await loading.load_defaults(connection)
     _check_version(present, patch)
-    versions = await _last_versions(connection, "", TENANT)
-    plans: list[LimitPlan] = []
-    messages: list[OutboxMessage] = []
+    versions = await last_versions(connection, [(PLATFORM, TENANT)])
+    steps: list[Step] = []
     for dimension, value in patch.values.items():
-        version = versions.get(dimension, 0) + 1
-        limit, before = _limit(patch, value, version, now), present.get(dimension)
-        plan = LimitPlan(
-            dimension,
-            limit,
-            Resolved(before.value, "default", before) if before is not None else None,
-            Resolved(limit.value, "default", limit) if limit is not None else None,
-        )
-        if limit is not None:
-            await connection.execute(QUERIES["save_default"], dimension, *_cells(limit))
-        else:
-            await connection.execute(QUERIES["forget_default"], dimension)
-        messages.append(await _record(connection, "", TENANT, plan=plan, step=_Step(version, now), patch=patch))
-        plans.append(plan)
+        version = versions.get((PLATFORM, TENANT, dimension), 0) + 1
+        plan = default_plan(dimension, present.get(dimension), _limit(patch, value, version, now))
+        steps.append(_step(PLATFORM, plan, patch, version, now))
+    messages = await record(connection, steps)
     await connection.execute(QUERIES["raise_defaults_version"])
     await outbox.insert(connection, messages)
-    return Changed(tuple(plans), None)
+    return Changed(tuple(step.plan for step in steps), None)
 
 
-async def _last_versions(connection: Connection, tenant: str, place: Place) -> dict[Dimension, int]:
-    found = await connection.fetch(QUERIES["last_limit_versions"], tenant, *place)
-    return {Dimension(row["dimension"]): row["version"] for row in found}
+def default_plan(dimension: Dimension, before: Limit | None, after: Limit | None) -> LimitPlan:
+    """Plan a change of one global default."""
+    was, becomes = (Resolved(limit.value, "default", limit) if limit is not None else None for limit in (before, after))
+    return LimitPlan(TENANT, dimension, after, was, becomes)
 
 
 def _check_version(present: Mapping[Dimension, Limit], patch: Patch) -> None:
@@ -147,43 +130,8 @@ def _limit(patch: Patch, value: Wanted | None, version: int, now: datetime) -> L
     return Limit(value.value, patch.mode, version, patch.expires_at, patch.by, now, patch.reason)
 
 
-def _cells(limit: Limit) -> tuple[object, ...]:
-    return (limit.value, limit.mode, limit.version, limit.expires_at, limit.set_by, limit.reason, limit.set_at)
-
-
-def told(resolved: Resolved | None) -> LimitValue | None:
-    """Return a resolved limit as messages write it."""
-    if resolved is None:
-        return None
-    return UNLIMITED if resolved.value is None else resolved.value
-
-
-async def _record(
-    connection: Connection, tenant: str, place: Place, *, plan: LimitPlan, step: "_Step", patch: Patch
-) -> OutboxMessage:
-    """Write one change into the history, and return the event that tells it."""
-    value = plan.limit.value if plan.limit is not None else None
-    what = (step.version, plan.limit is not None, value, patch.mode, patch.expires_at)
-    who = (patch.by, patch.reason, step.at, step.seq)
-    await connection.execute(QUERIES["save_limit_history"], tenant, *place, plan.dimension, *what, *who)
-    scope = answers.scope_of(tenant, place).render() if tenant else DEFAULTS
-    event = LimitChanged(
-        tenant=tenant or None,
-        scope=scope,
-        dimension=plan.dimension,
-        before=told(plan.before),
-        after=told(plan.after),
-        mode=patch.mode,
-        version=step.version,
-        changed_by=patch.by,
-        reason=patch.reason,
-        expires_at=patch.expires_at,
-        changed_at=step.at,
-        seq=step.seq,
-    )
-    envelope = answers.envelope("quota.limit_changed.v1", f"{scope}:{plan.dimension}:{step.version}", step.at)
-    key = (tenant or DEFAULTS).encode()
-    return OutboxMessage(QUOTA_LIMITS.name, key, event.model_dump_json().encode(), tuple(envelope.headers()))
+def _step(tenant: str, plan: LimitPlan, patch: Patch, version: int, at: datetime) -> Step:
+    return Step(tenant, plan, version, at, patch.by, patch.reason, patch.mode, patch.expires_at)
 
 
 async def forget_expired(connection: Connection, unit: Unit) -> list[OutboxMessage]:
@@ -191,11 +139,9 @@ async def forget_expired(connection: Connection, unit: Unit) -> list[OutboxMessa
     messages: list[OutboxMessage] = []
     for row in await connection.fetch(QUERIES["forget_expired_limits"], list(unit.tenants), unit.now):
         tenant, place, dimension = row["tenant"], (row["environment"], row["stack"]), Dimension(row["dimension"])
-        changed, (plan,) = relimit(unit.state(tenant), place, {dimension: None}, unit.now, unit.policy, force=True)
-        versions = await _last_versions(connection, tenant, place)
-        step = _Step(versions.get(dimension, 0) + 1, unit.now, changed.seq)
-        patch = Patch({dimension: None}, SOURCE, f"expired at {row['expires_at']}", Mode(row["mode"]))
-        messages.append(await _record(connection, tenant, place, plan=plan, step=step, patch=patch))
+        wanted = {place: {dimension: None}}
+        changed, (plan,) = relimit(unit.state(tenant), wanted, unit.now, unit.policy, force=True)
+        messages += await record(connection, [_expired(tenant, plan, row, unit.now, changed.seq)])
         unit.absorb(expire(changed, unit.now, unit.policy, also=(place,)))
     return messages
 
@@ -204,23 +150,16 @@ async def forget_expired_defaults(connection: Connection) -> list[OutboxMessage]
     """Unset the global defaults whose time has passed, and tell it."""
     await connection.fetchval(QUERIES["lock_platform"])
     now = await connection.fetchval("SELECT clock_timestamp()")
-    messages: list[OutboxMessage] = []
-    for row in await connection.fetch(QUERIES["forget_expired_defaults"], now):
-        dimension, before = Dimension(row["dimension"]), rows.limit(row)
-        versions = await _last_versions(connection, "", TENANT)
-        plan = LimitPlan(dimension, None, Resolved(before.value, "default", before), None)
-        patch = Patch({dimension: None}, SOURCE, f"expired at {before.expires_at}", before.mode)
-        step = _Step(versions.get(dimension, 0) + 1, now)
-        messages.append(await _record(connection, "", TENANT, plan=plan, step=step, patch=patch))
-    if messages:
+    steps = [
+        _expired(PLATFORM, default_plan(Dimension(row["dimension"]), rows.limit(row), None), row, now)
+        for row in await connection.fetch(QUERIES["forget_expired_defaults"], now)
+    ]
+    if steps:
         await connection.execute(QUERIES["raise_defaults_version"])
-    return messages
+    return await record(connection, steps)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """Where in the history a change stands."""
-
-    version: int
-    at: datetime
-    seq: int | None = None
+def _expired(tenant: str, plan: LimitPlan, row: asyncpg.Record, now: datetime, seq: int | None = None) -> Step:
+    """Return the step that ends a limit; the last version in its history is the one of its row, which ended it."""
+    limit = rows.limit(row)
+    return Step(tenant, plan, limit.version + 1, now, SOURCE, f"expired at {limit.expires_at}", limit.mode, seq=seq)

@@ -14,8 +14,8 @@ from plimsoll_quota_enforcer.domain.limits import ceiling, resolve
 from plimsoll_quota_enforcer.domain.model import GAUGES, Gauge, Place
 from plimsoll_quota_enforcer.domain.state import Passage, Policy, Resolved, TenantState
 from plimsoll_quota_enforcer.storage import loading, rows
-from plimsoll_quota_enforcer.storage.limits import told
 from plimsoll_quota_enforcer.storage.queries import QUERIES
+from plimsoll_quota_enforcer.storage.recording import told
 from plimsoll_streams.transactions import Connection
 
 _GAUGES = len(Gauge)

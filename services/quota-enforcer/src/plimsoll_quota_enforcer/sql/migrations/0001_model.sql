@@ -128,8 +128,10 @@ CREATE TABLE defaults (
     set_at      timestamptz NOT NULL
 );
 
--- Every change of a limit; the tenant of a global default is empty. Versions grow also across unset and set.
+-- Every change of a limit; the tenant of a global default is empty. Versions grow also across unset and set, by one:
+-- what was set before a change is the row of the version below.
 CREATE TABLE limit_history (
+    id          bigint GENERATED ALWAYS AS IDENTITY UNIQUE, -- for pages, newest first
     tenant      text COLLATE "C" NOT NULL,
     environment text COLLATE "C" NOT NULL,
     stack       text COLLATE "C" NOT NULL,
@@ -145,6 +147,7 @@ CREATE TABLE limit_history (
     seq         bigint,
     PRIMARY KEY (tenant, environment, stack, dimension, version)
 );
+CREATE INDEX limit_history_newest ON limit_history (tenant, id);
 
 CREATE TABLE limit_requests (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -152,15 +155,20 @@ CREATE TABLE limit_requests (
     environment    text COLLATE "C" NOT NULL,
     stack          text COLLATE "C" NOT NULL,
     dimension      text NOT NULL,
-    value          bigint,
+    value          bigint CHECK (value >= 0), -- null is unlimited, here and in granted
     state          text NOT NULL CHECK (state IN ('asked', 'approved', 'rejected')),
     asked_by       text NOT NULL,
     asked_reason   text NOT NULL,
     asked_at       timestamptz NOT NULL,
     decided_by     text,
     decided_reason text,
-    decided_at     timestamptz
+    decided_at     timestamptz,
+    granted        bigint CHECK (granted >= 0), -- what was set, where it was approved
+    expires_at     timestamptz,
+    limit_version  bigint,
+    CHECK ((state = 'asked') = (decided_at IS NULL) AND (state = 'approved') = (limit_version IS NOT NULL))
 );
+CREATE INDEX limit_requests_of_tenant ON limit_requests (tenant, id);
 
 -- Which limits are crossed now, as last told: every crossing is told once.
 CREATE TABLE over_limits (
