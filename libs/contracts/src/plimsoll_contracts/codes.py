@@ -105,6 +105,24 @@ INVALID_CPU: Final = _code(
     "X400127CPUVAL", "INVALID_CPU", "Not an amount of cpu", 'Write "0.5" or "500m", or whole millicores.'
 )
 INVALID_COUNT: Final = _code("X400128CNTVAL", "INVALID_COUNT", "Not a count", "Write a whole number from 0.")
+COMPOSE_INVALID: Final = _code(
+    "X400129COMINV",
+    "COMPOSE_INVALID",
+    "The compose file cannot be read as Docker reads it",
+    "See the detail: it names the service and the key. Send what docker compose config prints.",
+)
+RESOURCES_REQUIRED: Final = _code(
+    "X422002RESREQ",
+    "RESOURCES_REQUIRED",
+    "A service says nothing of the resources it takes",
+    "Give it a limit or a reservation of cpu and of memory: this platform takes none without.",
+)
+MULTIPLIER_OUT_OF_BOUNDS: Final = _code(
+    "X422003MULBND",
+    "MULTIPLIER_OUT_OF_BOUNDS",
+    "A multiplier widens more than this platform allows",
+    "Leave it out, or stay within the bounds that the detail names.",
+)
 UNDECODABLE: Final = _code(
     "X400101UNDECO",
     "UNDECODABLE",

@@ -109,6 +109,16 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True)
+class Replica:
+    """How many replicas of one service run, and what each reserves, raw: millicores and bytes to find a node for."""
+
+    service: str
+    count: int
+    cpu: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
 class Content:
     """What a deployment is, apart from its revision: where it lies, of which app, and how large."""
 
