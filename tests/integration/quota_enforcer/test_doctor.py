@@ -37,8 +37,9 @@ class Told:
     findings: Sequence[dict[str, str]]
 
 
-async def plimsoll(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "plimsoll_client.cli", *arguments]
+async def plimsoll(quota: Platform, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "plimsoll_client.cli", *arguments, "--url", quota.enforcer().url]
+    command += ["--token-file", str(quota.stack.credentials.token_file)]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=40, check=False)
     assert "Traceback" not in done.stderr
     return done
@@ -46,7 +47,7 @@ async def plimsoll(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 async def ask(quota: Platform, check: str) -> Told:
     """Ask for one check; the database and whatever else it needs must be well."""
-    done = await plimsoll("doctor", "--only", check, "-o", "json", "--url", quota.enforcer().url)
+    done = await plimsoll(quota, "doctor", "--only", check, "-o", "json")
     findings = json.loads(done.stdout)["findings"]
     mine = next(each for each in findings if each["check"] == check)
     return Told(done.returncode, mine["verdict"], mine["told"], mine["next"], findings)
@@ -76,7 +77,7 @@ async def test_where_all_is_well_it_says_so_with_figures(quota: Platform) -> Non
 
 
 async def test_all_checks_at_once_come_in_their_order(quota: Platform) -> None:
-    done = await plimsoll("doctor", "-o", "json", "--url", quota.enforcer().url)
+    done = await plimsoll(quota, "doctor", "-o", "json")
     assert [each["check"] for each in json.loads(done.stdout)["findings"]] == [check.name for check in CHECKS]
 
 

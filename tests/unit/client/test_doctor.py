@@ -1,8 +1,10 @@
 """What the doctor finds from here, where the service cannot be asked; and that its advice can be followed."""
 
+import base64
 import json
 import re
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from plimsoll_client.cli.__main__ import app, run
 from plimsoll_contracts.doctor import CHECKS, Finding, Verdict, found, not_looked_at
+from plimsoll_devkit.stack.credentials import Credentials
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,7 +46,7 @@ def test_a_service_that_is_away_is_told_after_the_part_that_is(
         context.write_text(json.dumps(places))
         assert run(["doctor", "-o", "json"]) == 8
     told = findings(capsys)
-    assert list(told)[:4] == ["address", "parts", "service", "database"]
+    assert list(told)[:5] == ["address", "parts", "token", "service", "database"]
     assert told["parts"]["verdict"] == "fail"
     assert told["parts"]["told"] == (
         f"kafka at 127.0.0.1:9 does not accept connections (Connection refused), "
@@ -68,6 +71,41 @@ def test_hints_alone_are_data(context: Path, capsys: pytest.CaptureFixture[str])
     out, err = capsys.readouterr()
     assert out.splitlines()[0] == "make status"
     assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("holds", "verdict", "says"),
+    [("2h", "ok", "the token of bob holds for 1h more"), ("5m", "warn", "the token of bob holds for 4m more")],
+)
+def test_a_token_says_for_how_long_it_holds(
+    context: Path, capsys: pytest.CaptureFixture[str], holds: str, verdict: str, says: str
+) -> None:
+    credentials = Credentials(context.parent / "credentials")
+    credentials.make()
+    context.write_text(json.dumps({"http": "http://127.0.0.1:9", **credentials.context()}))
+    assert run(["token", "--tenant", "acme", "--subject", "bob", "--for", holds]) == 0
+    credentials.token_file.write_text(capsys.readouterr().out)
+    assert run(["doctor", "--only", "token", "-o", "json"]) == 8
+    token = findings(capsys)["token"]
+    assert (token["verdict"], token["told"]) == (verdict, says)
+
+
+def test_a_token_that_has_expired_or_is_none(
+    context: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context.write_text('{"http": "http://127.0.0.1:9"}')
+    expired = base64.urlsafe_b64encode(json.dumps({"exp": time.time() - 7300, "sub": "bo\x1bb"}).encode()).decode()
+    for token, told in (
+        (f"x.{expired.rstrip('=')}.x", "the token of bo\\x1bb expired 2h ago"),
+        ("rubbish", "there is one, and it does not say until when it holds"),
+    ):
+        monkeypatch.setenv("PLIMSOLL_TOKEN", token)
+        run(["doctor", "--only", "token"])
+        out = capsys.readouterr().out
+        assert told in out
+        assert "next: plimsoll token --help" in out
+    assert run(["doctor", "--only", "token", "--token-file", "/nowhere"]) == 7
+    assert "the token in /nowhere cannot be read" in capsys.readouterr().out
 
 
 def test_what_needs_something_that_has_failed_is_not_looked_at() -> None:

@@ -64,6 +64,7 @@ _MAKE_DAYS = 'psql "$PLIMSOLL_POSTGRES_DSN" -c "SELECT quota.maintain_partitions
 CHECKS = (
     Check("address", "Is the service's address known here?", "make up", is_local=True),
     Check("parts", "Do broker and database accept connections from here?", "make status", is_local=True),
+    Check("token", "Is there a token, and for how long?", "plimsoll token --help", ("address",), is_local=True),
     Check("service", "Does the service answer, and in which version?", "make logs", ("address",), is_local=True),
     Check("database", "Does the database answer, and how soon?", _runbook("StreamOutage")),
     Check(

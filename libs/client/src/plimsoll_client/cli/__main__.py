@@ -1,9 +1,12 @@
 """Where does ``plimsoll`` start: options for every command, errors in one form, exit codes."""
 
+import inspect
+import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +14,7 @@ from typing import Annotated
 try:
     from cyclopts import App, CycloptsError, Parameter
 
+    from plimsoll_client.cli import screen
     from plimsoll_client.cli.commands import context, quota
     from plimsoll_client.cli.dead_letters import dlq
     from plimsoll_client.cli.doctor import doctor
@@ -20,6 +24,8 @@ try:
     from plimsoll_client.cli.tokens import token
 except ModuleNotFoundError as missing:  # pragma: no cover  needs an installation without the extra
     sys.exit(f"plimsoll needs {missing.name}: install plimsoll-client[cli]")
+
+_WATCH_MIN, _WATCH_MAX = 0.2, 3600
 
 app = App(
     name="plimsoll",
@@ -41,6 +47,7 @@ def launch(
     output: Annotated[Output, Parameter(name=("--output", "-o"))] = Output.TABLE,
     url: str | None = None,
     token_file: Path | None = None,
+    watch: float | None = None,
 ) -> Exit:
     """Run a command.
 
@@ -51,19 +58,45 @@ def launch(
             here or above, or in ~/.config/plimsoll/context.json.
         token_file: A file with the bearer token to send; where it is not given, $PLIMSOLL_TOKEN, and for the
             service of the context file the token that is named there.
+        watch: Show it again every so many seconds (2 where no number follows), until Ctrl-C; a terminal is redrawn,
+            anything else gets block after block, in JSON one a line.
     """
     command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
     session = Session(output, url, token_file)
     if "session" in bound.signature.parameters:
         bound.arguments["session"] = session
+    if watch is not None:
+        return _watch(command, bound, session, watch)
     result = command(*bound.args, **bound.kwargs)
     return result if isinstance(result, Exit) else Exit.OK
+
+
+def _watch(command: Callable[..., Exit], bound: inspect.BoundArguments, session: Session, seconds: float) -> Exit:
+    if not getattr(command, "is_watchable", False):
+        raise CommandFailed(Exit.USAGE, "--watch goes with commands that only show something", "leave it out")
+    if not _WATCH_MIN <= seconds <= _WATCH_MAX:
+        raise CommandFailed(Exit.USAGE, f"--watch {seconds:g}", f"write seconds from {_WATCH_MIN} to {_WATCH_MAX}")
+
+    def once(frame: io.StringIO | None) -> Exit:
+        session.once_more(frame)
+        return command(*bound.args, **bound.kwargs)
+
+    return screen.watch(once, seconds, lambda: datetime.now(UTC))
+
+
+def _with_seconds(arguments: Sequence[str]) -> list[str]:
+    """Write a bare ``--watch`` out."""
+    given = list(arguments)
+    for place, word in enumerate(given):
+        if word == "--watch" and not re.fullmatch(r"[0-9.]+", "".join(given[place + 1 : place + 2])):
+            given[place] = "--watch=2"
+    return given
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code; every error is told on stderr with what to try next."""
     try:
-        code = app.meta(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
+        code = app.meta(_with_seconds(arguments), exit_on_error=False, print_error=False, result_action="return_value")
         return int(code or Exit.OK)  # help and version return nothing
     except CycloptsError as error:
         failure = CommandFailed(Exit.USAGE, clean(str(error).strip()), "see `plimsoll --help`")

@@ -18,7 +18,7 @@ from plimsoll_client.cli.arguments import (
 from plimsoll_client.cli.context import read_context
 from plimsoll_client.cli.failures import CommandFailed, Exit, exit_for
 from plimsoll_client.cli.figures import amount, clean
-from plimsoll_client.cli.session import PLAIN_FLAGS, In, Session
+from plimsoll_client.cli.session import PLAIN_FLAGS, In, Session, watchable
 from plimsoll_contracts.api import CheckBody, LimitsPatch, ScopeStatus
 from plimsoll_contracts.codes import CODES
 from plimsoll_contracts.dimensions import Dimension, unit_of
@@ -35,6 +35,7 @@ _REFUSED = (402, 403)
 
 
 @quota.command
+@watchable
 def status(scope: str, /, *, session: In) -> Exit:
     """Show limits, usage and gates of a scope.
 
@@ -245,6 +246,7 @@ def _verdict(session: Session, where: Scope, body: CheckBody, amounts: Mapping[D
 
 
 @quota.command(name="list")
+@watchable
 def list_scopes(tenant: str | None = None, /, *, session: In) -> Exit:
     """List the tenants that are known, or the scopes of one.
 

@@ -1,22 +1,27 @@
 """What does ``plimsoll doctor`` do: what can be looked at from here, then what the service finds about itself."""
 
+import base64
+import json
 import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
 from plimsoll_client.cli import render
-from plimsoll_client.cli.context import find_context, read_context, service_url
+from plimsoll_client.cli.context import bearer_token, find_context, read_context, service_url
 from plimsoll_client.cli.failures import CommandFailed, Exit
-from plimsoll_client.cli.figures import clean
-from plimsoll_client.cli.session import In, Session
+from plimsoll_client.cli.figures import clean, span
+from plimsoll_client.cli.session import In, Session, watchable
 from plimsoll_contracts.doctor import BY_NAME, CHECKS, Diagnosis, Finding, Verdict, found, not_looked_at
 
 _CONNECT_SECONDS = 1.0
+_SOON_SECONDS = 600
 _PARTS = ("kafka", "postgres")
 
 
+@watchable
 def doctor(*, only: Sequence[str] = (), fix_hint: bool = False, session: In) -> Exit:
     """Look for what is wrong, causes before symptoms; each finding says what to do next.
 
@@ -69,6 +74,11 @@ def _examine(session: Session, only: Sequence[str]) -> tuple[list[Finding], Comm
         return [lost, *_pointless([lost], only)], failure
     here = [found("address", Verdict.OK, told), _parts(session)]
     began = time.monotonic()
+    try:
+        here.append(_token(bearer_token(session.token_file, url), session.now))
+    except CommandFailed as failure:
+        here.append(found("token", Verdict.FAIL, failure.message, failure.hint))
+        return [*_asked(here, only), *_pointless(here, only)], failure
     try:
         diagnosis = session.api.diagnosis([name for name in only if not BY_NAME[name].is_local])
     except CommandFailed as failure:
@@ -130,6 +140,23 @@ def _connects(host: str, port: int) -> str:
     except OSError as error:
         return f"does not accept connections ({error.strerror or error})"
     return ""
+
+
+def _token(token: str | None, now: datetime) -> Finding:
+    """Read what a token says of itself; whether it is true is the service's to judge."""
+    if token is None:
+        return found("token", Verdict.OK, "none is given, which does where the service asks for none")
+    try:
+        payload = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        until, subject = datetime.fromtimestamp(claims["exp"], UTC), claims.get("sub", "nobody")
+    except (IndexError, ValueError, KeyError, TypeError, OverflowError):
+        return found("token", Verdict.WARN, "there is one, and it does not say until when it holds")
+    left = (until - now).total_seconds()
+    if left <= 0:
+        return found("token", Verdict.FAIL, f"the token of {subject} expired {span(-left)} ago")
+    verdict = Verdict.WARN if left < _SOON_SECONDS else Verdict.OK
+    return found("token", verdict, f"the token of {subject} holds for {span(left)} more")
 
 
 def _service(diagnosis: Diagnosis, url: str, seconds: float) -> Finding:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from plimsoll_client.cli.figures import age, amount, bar, clean, named, percent
+from plimsoll_client.cli.screen import Fitted
 from plimsoll_contracts.api import DeadLetterView, DimensionStatus, LimitChange, LimitsChanged, LimitView, ScopeStatus
 from plimsoll_contracts.dimensions import Dimension, Unit, unit_of
 from plimsoll_contracts.doctor import Finding, Verdict
@@ -21,8 +22,8 @@ _WIDTH_FOR_BAR, _WIDTH_FOR_SHORT_BAR = 112, 96
 
 
 def table(*columns: str, right: Sequence[str] = (), wrapped: str = "DETAIL") -> Table:
-    """Make an empty table of our one style; where the terminal is narrow, the column ``wrapped`` gives way."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    """Make an empty table of our one style; where the terminal is narrow, the column ``wrapped`` gives way first."""
+    made = Fitted(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", no_wrap=name != wrapped, overflow="fold")
     return made
@@ -170,7 +171,8 @@ def dead_letters(found: Sequence[DeadLetterView], now: datetime) -> RenderableTy
 
 def dead_letter(found: DeadLetterView, now: datetime) -> RenderableType:
     """Show everything known about one record, its value as text where it is text."""
-    drawn = Table.grid(padding=(0, 2, 0, 0))
+    drawn = Fitted("", "", box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    drawn.columns[0].no_wrap, drawn.columns[1].overflow = True, "fold"
     for name, value in found.model_dump(mode="json", exclude={"value_base64"}).items():
         ago = f" ({age(getattr(found, name), now)})" if name in ("at", "replayed_at") and value else ""
         drawn.add_row(Text(name, style="bold"), Text(clean("-" if value is None else value) + ago))

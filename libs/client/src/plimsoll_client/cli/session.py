@@ -12,19 +12,21 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 from pydantic import BaseModel
-from rich.console import Console, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from plimsoll_client.cli.api import Api
 from plimsoll_client.cli.context import bearer_token, service_url
+from plimsoll_client.cli.failures import Exit
 from plimsoll_client.cli.figures import clean
+from plimsoll_client.cli.screen import console, write
 
-_WIDE = 240
-"""Columns where neither a terminal nor ``COLUMNS`` sets them."""
+_FORMULA = ("=", "+", "-", "@")
+
+C = TypeVar("C", bound=Callable[..., Exit])
 
 
 class Output(StrEnum):
@@ -35,18 +37,6 @@ class Output(StrEnum):
     CSV = "csv"
 
 
-def _print(what: RenderableType, *, stderr: bool, style: str = "") -> None:
-    console = _console(stderr=stderr)
-    # Lines of text are for the next program as they are, however narrow; only a table fits itself to a width.
-    console.print(what, style=style, soft_wrap=isinstance(what, str | Text) and not console.is_terminal)
-
-
-def _console(*, stderr: bool) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDE
-    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
-
-
 @dataclass
 class Session:
     """One run of the command."""
@@ -55,6 +45,9 @@ class Session:
     url: str | None = None
     token_file: Path | None = None
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    frame: io.StringIO | None = None
+    """Where a watch that redraws collects what is written; None writes at once."""
+    is_watch: bool = False
 
     @cached_property
     def api(self) -> Api:
@@ -78,7 +71,7 @@ class Session:
     @cached_property
     def width(self) -> int:
         """Columns that stdout has."""
-        return _console(stderr=False).width
+        return console(stderr=False).width
 
     def show(self, data: object, table: Callable[[], RenderableType], rows: Iterable[Mapping[str, object]]) -> None:
         """Write data to stdout in the format asked for.
@@ -90,20 +83,36 @@ class Session:
         """
         match self.output:
             case Output.TABLE:
-                _print(table(), stderr=False)
+                write(table(), stderr=False, frame=self.frame)
+                self._out("\n" if self.is_watch else "")
             case Output.JSON:
-                # Escaped to ASCII, so that no text from elsewhere can act on a terminal.
-                print(json.dumps(_plain(data), indent=2, ensure_ascii=True))  # noqa: T201  data goes to stdout
+                # Escaped to ASCII, so that no text from elsewhere can act on a terminal. A watch writes one a line.
+                indent = None if self.is_watch else 2
+                self._out(json.dumps(_plain(data), indent=indent, ensure_ascii=True) + "\n")
             case Output.CSV:
-                print(_csv(list(rows)), end="")  # noqa: T201  data goes to stdout
+                self._out(_csv(list(rows)) + ("\n" if self.is_watch else ""))
 
     def say(self, text: str, style: str = "") -> None:
         """Write a remark to stderr."""
-        _print(text, stderr=True, style=style)
+        write(text, stderr=True, style=style, frame=self.frame)
+
+    def _out(self, text: str) -> None:
+        (self.frame or sys.stdout).write(text)
+
+    def once_more(self, frame: io.StringIO | None) -> None:
+        """Make ready for the next run of a watch: it is later now, and the service may be elsewhere."""
+        self.now, self.frame, self.is_watch = datetime.now(UTC), frame, True
 
 
 In = Annotated[Session, Parameter(parse=False)]
 """How a command takes its session: not from the command line."""
+
+
+def watchable(command: C) -> C:
+    """Mark a command that only reads, so that it may be run again and again: ``--watch``."""
+    command.is_watchable = True  # type: ignore[attr-defined]
+    return command
+
 
 PLAIN_FLAGS = Parameter(negative="")
 """A flag has no ``--no-`` twin."""
@@ -125,5 +134,14 @@ def _csv(rows: Sequence[Mapping[str, object]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: "" if v is None else clean(v) for name, v in row.items()} for row in rows)
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _cell(value: object) -> str:
+    """Write one cell; a text that a spreadsheet would take for a formula is marked as a text."""
+    if value is None:
+        return ""
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{clean(value)}"
+    return clean(value)
