@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from plimsoll_contracts import codes
-from plimsoll_runtime import http
+from plimsoll_runtime import http, problems
 from plimsoll_runtime.auth import let_anybody
 
 
@@ -21,6 +21,7 @@ class Limit(BaseModel):
 
 def make_app() -> ASGIApp:
     app = http.create_app(title="Example", version="1", authenticate=let_anybody, body_bytes_max=1_000)
+    app.include_router(problems.router)
 
     @app.post("/limits")
     async def set_limits(limits: list[Limit]) -> int:
@@ -54,7 +55,7 @@ def problem(answer: httpx.Response, code: codes.Code) -> dict[str, Any]:
     assert answer.status_code == code.status == body["status"]
     assert answer.headers["content-type"] == "application/problem+json"
     assert (body["code"], body["title"], body["remedy"]) == (code.code, code.title, code.remedy)
-    assert body["type"] == f"urn:plimsoll:problem:{code.code}"
+    assert body["type"] == f"/problems/{code.code}"
     assert body["instance"] == f"urn:request:{answer.headers['x-request-id']}"
     return body
 
@@ -215,3 +216,16 @@ async def test_two_apps_share_one_port() -> None:
         assert (await both.get("/metrics")).status_code == 204
         assert (await both.get("/limits")).status_code == 200
         problem(await both.get("/metrics/more"), codes.NOT_FOUND)
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [("text/html,*/*;q=0.8", "text/html"), ("application/json", "application/json"), ("*/*", "text/plain")],
+)
+async def test_the_type_of_a_problem_leads_to_what_it_means(api: httpx.AsyncClient, accept: str, kind: str) -> None:
+    where = (await api.get("/conflict")).json()["type"]
+    page = await api.get(where, headers={"accept": accept})
+    assert page.headers["content-type"].split(";")[0] == kind
+    for word in (codes.LIMIT_VERSION_CONFLICT.code, codes.LIMIT_VERSION_CONFLICT.remedy):
+        assert word in page.text
+    problem(await api.get("/problems/X999999NOSUCH", headers={"accept": accept}), codes.NOT_FOUND)

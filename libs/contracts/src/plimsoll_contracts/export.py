@@ -192,6 +192,7 @@ def codes_page() -> str:
     return _page(
         "Codes",
         "Every answer that is not a plain yes carries one of these codes.\n"
+        "Over HTTP a problem's `type` points to `/problems/CODE`, where the service shows the same of one code.\n"
         "402 is a recoverable quota (pay, top up, wait); 403 is a limit or a missing entitlement.",
         _table(("code", "status", "name", "what it says", "what to do"), rows),
     )

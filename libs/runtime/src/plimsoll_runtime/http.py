@@ -24,7 +24,7 @@ BODY_BYTES_MAX = 65_536
 REQUEST_ID_HEADER = "X-Request-Id"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 PUBLIC = "/problems/"
-"""What is below it is the same for everybody, and is shown without a token."""
+"""Below it is a page for each code: the same for everybody, and shown without a token."""
 
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 # 400 is FastAPI's own only where the bytes of a body cannot be read as text.
@@ -258,7 +258,7 @@ def _document(problem: Problem, request_id: str) -> Response:
     code = problem.code
     body = {
         **problem.extensions,
-        "type": f"urn:plimsoll:problem:{code.code}",
+        "type": f"{PUBLIC}{code.code}",
         "title": code.title,
         "status": code.status,
         "detail": problem.detail,

@@ -14,6 +14,7 @@ from plimsoll_quota_enforcer.api import (
     verbs,
 )
 from plimsoll_quota_enforcer.api.parts import Parts
+from plimsoll_runtime import problems
 from plimsoll_runtime.auth import Authenticate, let_anybody
 from plimsoll_runtime.http import LOOPBACK_HOSTS, create_app
 from plimsoll_streams.failures import is_transient
@@ -44,6 +45,7 @@ def build(parts: Parts, authenticate: Authenticate) -> FastAPI:
         is_momentary=is_transient,
     )
     app.state.parts = parts
+    app.include_router(problems.router)
     for router in _ROUTERS:
         app.include_router(router, prefix=PREFIX)
     return app
