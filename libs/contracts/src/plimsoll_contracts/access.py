@@ -14,7 +14,7 @@ class Permission(StrEnum):
     ASK = "quota:ask"
     """Check, reserve, commit, release and adjust for the token's tenants."""
     ADMIN = "quota:admin"
-    """What concerns the whole platform: global defaults, dead letters."""
+    """What concerns the whole platform: global defaults, dead letters, the doctor. Goes with all tenants only."""
 
 
 ALL_TENANTS: Literal["*"] = "*"

@@ -79,10 +79,10 @@ def principal_of(request: Request) -> Principal:
     return principal
 
 
-def forbidden(permission: str) -> Problem:
-    """Make the answer to a token without the scope for what it asks."""
+def forbidden(permission: str, more: str = "") -> Problem:
+    """Make the answer to a token that does not allow what it asks for."""
     headers = {"WWW-Authenticate": f'{_REALM}, error="insufficient_scope", scope="{permission}"'}
-    return Problem(codes.SCOPE_MISSING, f"this needs the scope {permission}", headers=headers)
+    return Problem(codes.SCOPE_MISSING, f"this needs the scope {permission} {more}".rstrip(), headers=headers)
 
 
 class TokenCheck:

@@ -40,7 +40,7 @@ class Credentials:
     def make(self) -> None:
         """Make the key where there is none, and a new token."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        key = read_key(self.key_file) if self.key_file.exists() else make_key(self.key_file)
+        key = self.key if self.key_file.exists() else make_key(self.key_file)
         self.jwks_file.write_text(key.jwks() + "\n")
         write_secret(self.token_file, self.token() + "\n")
 
@@ -54,7 +54,7 @@ class Credentials:
     ) -> str:
         """Sign a token; all the rest is as the services of this stack expect."""
         now = datetime.now(UTC)
-        return self._key.sign(
+        return self.key.sign(
             issuer=ISSUER,
             audience=AUDIENCE,
             subject=subject,
@@ -87,5 +87,6 @@ class Credentials:
         }
 
     @property
-    def _key(self) -> SigningKey:
+    def key(self) -> SigningKey:
+        """The private key itself."""
         return read_key(self.key_file)

@@ -17,12 +17,15 @@ async def _may(needed: SecurityScopes, request: Request, _documented: Annotated[
     """Return who asks, who may do this; the tenant in the path, where there is one, is theirs.
 
     Raises:
-        Problem: 403 without the scope; 404 for a tenant that is not theirs, as if there were none.
+        Problem: 403 without the scope, or with less than all tenants where all are concerned;
+            404 for a tenant that is not theirs, as if there were none.
     """
     principal = principal_of(request)
     for permission in needed.scopes:
         if permission not in principal.scopes:
             raise forbidden(permission)
+    if Permission.ADMIN in needed.scopes and principal.tenants is not None:
+        raise forbidden(Permission.ADMIN, "and all tenants: it concerns the whole platform")
     if (tenant := request.path_params.get("tenant")) is not None:
         own(principal, tenant)
     return principal
