@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from plimsoll_contracts import codes
 from plimsoll_contracts.api import LimitsPatch
 from plimsoll_contracts.dimensions import Dimension, Unit
-from plimsoll_contracts.enforcement import HoldState
+from plimsoll_contracts.enforcement import HoldState, OverLimit
 from plimsoll_contracts.fields import parse_limit
 from plimsoll_contracts.quantities import MAX_AMOUNT, QuantityError, parse
 from plimsoll_contracts.requests import RequestInvalid, parse_request
@@ -25,9 +25,9 @@ from plimsoll_devkit.builders import (
     reserve,
 )
 from plimsoll_quota_enforcer import answers
-from plimsoll_quota_enforcer.domain.model import BUILT_IN, TENANT, Entitlement, Gauge
+from plimsoll_quota_enforcer.domain.model import TENANT, Entitlement, Gauge
 from plimsoll_quota_enforcer.domain.relimit import LimitRefused
-from plimsoll_quota_enforcer.domain.state import Edge
+from plimsoll_quota_enforcer.domain.state import Edge, Policy
 from plimsoll_quota_enforcer.requests import Asked, Decoder, Refused
 from plimsoll_streams.records import Record
 
@@ -40,7 +40,9 @@ def test_t38_being_over_a_limit_is_said_with_since_when_and_by_how_much() -> Non
     tenant.run("d1", content(disk=18))
     tenant.relimit(TENANT, limits(disk=10), force=True)
     (crossing,) = tenant.crossings
-    told = answers.over_limit("acme", crossing)
+    value = answers.crossing_message("acme", crossing, tenant.now).value
+    assert value is not None
+    told = OverLimit.model_validate_json(value)
     assert (crossing.edge, told.since, told.over_by, told.usage) == (Edge.STARTED, tenant.now, 8, 18)
 
 
@@ -96,8 +98,8 @@ def test_t48_whoever_asks_it_is_the_tenant_of_the_body_that_is_charged() -> None
     body = {"verb": "adjust", "request_id": "root", "issued_at": "2026-03-01T12:00:00Z", "tenant": "acme"}
     body |= {"environment": "prod", "stack": "blog", "deployment": "d1", "footprint": {"cpu": 5}}  # type: ignore[dict-item]
     value, headers = json.dumps(body).encode(), (("reply_to", b"quota.replies.root"),)
-    asked = Decoder(BUILT_IN).request(Record("quota.requests", 0, 0, b"acme", value, headers))
-    other = Decoder(BUILT_IN).request(Record("quota.requests", 0, 0, b"root", value, headers))
+    asked = Decoder(Policy()).request(Record("quota.requests", 0, 0, b"acme", value, headers))
+    other = Decoder(Policy()).request(Record("quota.requests", 0, 0, b"root", value, headers))
     assert isinstance(asked, Asked)
     assert isinstance(other, Refused)
     assert (asked.ask.tenant, other.code) == ("acme", codes.KEY_MISMATCH)

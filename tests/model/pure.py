@@ -103,7 +103,7 @@ class Pure:
             place: {gauge: (found.used[n], found.total[n]) for gauge, n in zip(GAUGES, ORDER, strict=True)}
             for place, found in self._usage.items()
         }
-        over = {(place, gauge_of(number)) for place, number in self._rows.over}
+        over = {(place, gauge_of(number)) for place, number, _ in self._rows.over}
         changes = [
             {
                 "seq": change.seq,

@@ -31,11 +31,13 @@ from plimsoll_quota_enforcer.domain.relimit import LimitRefused
 from plimsoll_quota_enforcer.storage.cache import StateCache
 from plimsoll_quota_enforcer.storage.limits import Patch, Wanted, change_defaults, change_limits
 from plimsoll_quota_enforcer.storage.queries import QUERIES
-from plimsoll_quota_enforcer.storage.unit import Unit, open_unit
+from plimsoll_quota_enforcer.storage.unit import Unit, Wants, open_unit
 from plimsoll_streams.records import OutboxMessage
 
 T = TypeVar("T")
 STATEMENTS = dict(QUERIES)
+
+NOTHING = Wants()
 
 
 class Stored:
@@ -63,14 +65,14 @@ class Stored:
         self._caches[process] = StateCache(1000)
 
     def _transact(
-        self, process: int, work: Callable[[Unit], Awaitable[T]], *, lost: bool = False
+        self, process: int, work: Callable[[Unit], Awaitable[T]], wants: Wants = NOTHING, *, lost: bool = False
     ) -> tuple[datetime, T]:
         async def run() -> tuple[datetime, T]:
             async with self._pool.acquire() as connection:
                 transaction = connection.transaction()
                 await transaction.start()
                 try:
-                    unit = await open_unit(connection, [self.tenant], self._caches[process], POLICY)
+                    unit = await open_unit(connection, [self.tenant], self._caches[process], POLICY, wants)
                     result = await work(unit)
                     messages: list[OutboxMessage] = []
                     await unit.write(messages.append)
@@ -93,7 +95,6 @@ class Stored:
         async def work(unit: Unit) -> tuple[list[EnforcementReply], list[str]]:
             replies, outcomes = [], []
             if pairs:
-                await unit.recall_for_asks([ask for ask, _ in pairs])
                 decided = decide(unit.state(self.tenant), [ask for ask, _ in pairs], unit.now, POLICY)
                 unit.absorb(decided)
                 for decision, (_, body) in zip(decided.decisions, pairs, strict=True):
@@ -102,13 +103,12 @@ class Stored:
                     if decision.stored:
                         unit.keep(decision, body, reply.model_dump_json(exclude_defaults=True))
             if deltas:
-                await unit.recall_for_facts(deltas)
                 settled = settle_facts(unit.state(self.tenant), deltas, unit.now, POLICY)
                 unit.absorb(settled)
                 outcomes = [became(one) for one in settled.settlements]
             return replies, outcomes
 
-        now, (replies, outcomes) = self._transact(process, work, lost=lost)
+        now, (replies, outcomes) = self._transact(process, work, Wants([ask for ask, _ in pairs], deltas), lost=lost)
         return Told(now, replies, outcomes)
 
     def entitle(self, snapshots: list[Body], process: int) -> tuple[datetime, list[str]]:

@@ -11,8 +11,8 @@ from tests.model.model import GAUGES, PLACES, Body, Gauge, Hold, Model, Place, V
 from plimsoll_contracts.enforcement import EnforcementReply
 from plimsoll_contracts.entitlements import EntitlementSnapshot
 from plimsoll_contracts.usage import UsageDelta
-from plimsoll_quota_enforcer.domain.model import BUILT_IN, Ask, Fact
-from plimsoll_quota_enforcer.domain.state import Settlement
+from plimsoll_quota_enforcer.domain.model import Ask, Fact
+from plimsoll_quota_enforcer.domain.state import Policy, Settlement
 from plimsoll_quota_enforcer.requests import Asked, Decoder, entitlement_of
 from plimsoll_streams.records import Record
 
@@ -64,14 +64,14 @@ def decoded(body: Body) -> tuple[Ask, str]:
     """Read a request as the service does."""
     headers = (("reply_to", b"quota.replies.model"),)
     record = Record("quota.requests", 0, 0, body["tenant"].encode(), json.dumps(body).encode(), headers)
-    asked = Decoder(BUILT_IN).request(record)
+    asked = Decoder(Policy()).request(record)
     assert isinstance(asked, Asked), asked
     return asked.ask, asked.body
 
 
 def facts_of(bodies: list[Body]) -> list[Fact]:
     """Read usage deltas as the service does."""
-    return [Decoder(BUILT_IN).fact(UsageDelta.model_validate_json(json.dumps(body))) for body in bodies]
+    return [Decoder(Policy()).fact(UsageDelta.model_validate_json(json.dumps(body))) for body in bodies]
 
 
 def became(settlement: Settlement) -> str:

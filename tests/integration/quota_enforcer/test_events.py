@@ -4,7 +4,7 @@ from typing import Any
 
 from aiokafka import ConsumerRecord
 
-from plimsoll_contracts.enforcement import DecisionEvent
+from plimsoll_contracts.enforcement import DecisionEvent, ThresholdReached
 from plimsoll_contracts.envelope import parse_headers
 from plimsoll_contracts.topics import QUOTA_DECISIONS, QUOTA_LIMITS, USAGE_DELTAS, Topic
 from plimsoll_devkit.platform import Platform
@@ -71,8 +71,11 @@ async def test_limits_and_crossings_are_told_in_the_tenants_order(quota: Platfor
     await quota.set_limits(tenant, {"cpu": "unlimited"}, mode="shadow")
     await quota.set_limits(tenant, {"cpu": 100}, environment="prod", force=True)
 
-    events = await wire.events(QUOTA_LIMITS, tenant, count=8)
-    kinds = [parse_headers(record.headers).type for record in await records(wire, QUOTA_LIMITS, tenant, 8)]
+    told = await wire.events(QUOTA_LIMITS, tenant, count=18)
+    kinds = [parse_headers(record.headers).type for record in await records(wire, QUOTA_LIMITS, tenant, 18)]
+    thresholds = [event for event in told if isinstance(event, ThresholdReached)]
+    events = [event for event in told if event not in thresholds]
+    kinds = [kind for kind in kinds if "threshold" not in kind]
 
     changed, started, ended = "quota.limit_changed.v1", "quota.over_limit_started.v1", "quota.over_limit_ended.v1"
     assert kinds == [changed, changed, started, changed, ended, changed, started, started]
@@ -86,8 +89,11 @@ async def test_limits_and_crossings_are_told_in_the_tenants_order(quota: Platfor
         (f"{tenant}/env:prod", "reserved", 500),
         (f"{tenant}/env:prod", "burst", 450),
     ]
-    seqs = [event.seq for event in events]
+    seqs = [event.seq for event in told]
     assert seqs == sorted(seqs)
+    assert {(event.scope, event.threshold) for event in thresholds} == {
+        (scope, threshold) for scope in (tenant, f"{tenant}/env:prod") for threshold in ("80%", "100%")
+    }
 
 
 async def test_ids_of_events_name_their_cause(quota: Platform, wire: Wire, tenant: str) -> None:

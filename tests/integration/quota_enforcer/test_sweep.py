@@ -115,7 +115,7 @@ async def test_changed_defaults_judge_every_tenant_once(wire: Wire, defaults: De
         (ended,) = await wire.events(QUOTA_LIMITS, tenant, kind="quota.over_limit_ended.v1", seconds=7)
         assert (ended.limit, ended.usage, ended.over_by) == (20, 9, 0)
     for tenant in over:
-        told = await wire.events(QUOTA_LIMITS, tenant, count=2)
+        told = await wire.events(QUOTA_LIMITS, tenant, kind="quota.over_limit", count=2)
         assert len(told) == 2, "each crossing is told once"
         assert [event.seq for event in told] == sorted({event.seq for event in told})
     told = await wire.events(QUOTA_LIMITS, "defaults", kind="quota.limit_changed.v1", count=3)

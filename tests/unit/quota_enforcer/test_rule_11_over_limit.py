@@ -24,7 +24,7 @@ from plimsoll_devkit.builders import (
     reserve,
 )
 from plimsoll_quota_enforcer.domain.model import TENANT, Entitlement, Gauge, Place
-from plimsoll_quota_enforcer.domain.state import Edge
+from plimsoll_quota_enforcer.domain.state import OVER, Edge
 
 MEMORY = Dimension.MEMORY
 DISK = Dimension.DISK
@@ -175,4 +175,4 @@ def test_rule_11_what_was_told_is_what_is_over_after_every_step(
         seen = len(tenant.crossings)
         expected = {(p, g) for p in PLACES for g, d in GAUGES_OF.items() if is_over(tenant, p, g, d)}
         assert told == expected
-        assert set(tenant.over) == expected
+        assert set(tenant.over) == {(place, gauge, OVER) for place, gauge in expected}

@@ -12,6 +12,7 @@ from tests.unit.quota_enforcer.histories import (
 )
 
 from plimsoll_devkit.builders import BLOG, NO_BILLING, Tenant, content, reserve
+from plimsoll_quota_enforcer.domain.book import Book
 from plimsoll_quota_enforcer.domain.decide import decide, expire, settle_facts
 from plimsoll_quota_enforcer.domain.model import TENANT, Content, Hold
 from plimsoll_quota_enforcer.domain.tally import NO_USAGE, Share
@@ -34,8 +35,8 @@ def test_kept_step_by_step_and_folded_are_equal_after_every_step(history: list[S
 def test_a_rise_is_what_replacing_does(history: list[Step], deployment: str, target: Content) -> None:
     tenant = played(history)
     state = tenant.state
-    before = state.share(deployment)
-    after = Share(before.charge, Hold("new", deployment, target, tenant.now))
+    share = Book(state, tenant.now, NO_BILLING).share(deployment)
+    before, after = [share], [Share(share.charge, Hold("new", deployment, target, tenant.now))]
     rise = state.tally.rise(before, after)
     branch = state.tally.branch()
     branch.replace(before, after)
@@ -64,7 +65,7 @@ def test_a_branch_does_not_show_in_what_it_came_from() -> None:
     tenant.run("d1", content(BLOG, "web", cpu=1))
     tally = tenant.state.tally
     branch = tally.branch()
-    branch.replace(Share(tenant.charges["d1"], None), Share(None, None))
+    branch.replace([Share(tenant.charges["d1"], None)], [])
     assert branch.usage(TENANT) == NO_USAGE
     assert tally.usage(TENANT).used[0] == 1
     assert branch.changed == {TENANT, ("prod", ""), BLOG}

@@ -232,6 +232,12 @@ HOLD_EXPIRED: Final = _code(
     "The reservation was allowed once, but its hold is no longer open",
     "Reserve again with a new request_id.",
 )
+WAIT_RELEASED: Final = _code(
+    "X409007WAIREL",
+    "WAIT_RELEASED",
+    "The request was released while it waited for room",
+    "Reserve again with a new request_id.",
+)
 REVISION_CONFLICT: Final = _code(
     "X409005REVCON",
     "REVISION_CONFLICT",

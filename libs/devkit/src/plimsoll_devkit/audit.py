@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import asyncpg
 
 from plimsoll_quota_enforcer.domain.decide import decide
-from plimsoll_quota_enforcer.domain.model import BUILT_IN, Ask, Charge, Hold
+from plimsoll_quota_enforcer.domain.model import Ask, Charge, Hold
 from plimsoll_quota_enforcer.domain.state import Policy, TenantState
 from plimsoll_quota_enforcer.requests import Decoder, Refused
 from plimsoll_quota_enforcer.storage import loading
@@ -144,7 +144,7 @@ async def replay(connection: Audited, tenants: Sequence[str]) -> list[str]:
     """
     found: list[str] = []
     defaults = await loading.load_defaults(connection)
-    present = await loading.load(connection, dict.fromkeys(tenants, 0), defaults)
+    present = await loading.load(connection, dict.fromkeys(tenants, 0), defaults, Policy())
     for tenant in tenants:
         state = _emptied(present[tenant])
         # A refusal has the seq of the last change before it, which therefore comes first.
@@ -172,7 +172,7 @@ def _emptied(state: TenantState) -> TenantState:
 
 def _ask(request: str, tenant: str) -> Ask:
     headers = (("reply_to", b"quota.replies.flows"),)
-    asked = Decoder(BUILT_IN).request(Record("quota.requests", 0, 0, tenant.encode(), request.encode(), headers))
+    asked = Decoder(Policy()).request(Record("quota.requests", 0, 0, tenant.encode(), request.encode(), headers))
     if isinstance(asked, Refused):
         raise AssertionError(f"a stored request of {tenant} cannot be read: {asked.detail}")  # noqa: TRY004 - not a wrong type: the row is wrong
     return asked.ask

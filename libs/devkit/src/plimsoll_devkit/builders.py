@@ -8,7 +8,8 @@ from typing import Any
 
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.enforcement import HoldState, Mode, Verb
-from plimsoll_quota_enforcer.domain.decide import decide, expire, settle_facts
+from plimsoll_contracts.versions import Standing
+from plimsoll_quota_enforcer.domain.decide import decide, expire, measure, settle_facts
 from plimsoll_quota_enforcer.domain.entitle import Entitled, entitle
 from plimsoll_quota_enforcer.domain.model import (
     TENANT,
@@ -21,8 +22,11 @@ from plimsoll_quota_enforcer.domain.model import (
     Gauge,
     Hold,
     Limit,
+    Measured,
+    Node,
     Place,
     StoredDecision,
+    Waiter,
 )
 from plimsoll_quota_enforcer.domain.relimit import LimitPlan, relimit
 from plimsoll_quota_enforcer.domain.state import (
@@ -30,6 +34,7 @@ from plimsoll_quota_enforcer.domain.state import (
     Crossing,
     Decision,
     Outcome,
+    OverKey,
     Policy,
     Settlement,
     TenantState,
@@ -130,7 +135,12 @@ class Tenant:
         self.charges: dict[str, Charge] = {}
         self.holds: dict[str, Hold] = {}
         self.decisions: dict[str, StoredDecision] = {}
-        self.over: dict[tuple[Place, Gauge], datetime] = {}
+        self.over: dict[OverKey, datetime] = {}
+        self.measured: dict[Place, Measured] = {}
+        self.waiters: tuple[Waiter, ...] = ()
+        self.nodes: dict[str, Node] = {}
+        self.woken: list[Decision] = []
+        self.scans: set[Place] = set()
         self.changes: list[Change] = []
         self.crossings: list[Crossing] = []
 
@@ -157,6 +167,8 @@ class Tenant:
             defaults=self.defaults,
             entitlement=self.entitlement,
             over=self.over,
+            measured=self.measured,
+            waiters=self.waiters,
         )
         return replace(state, decisions=self.decisions)
 
@@ -170,7 +182,12 @@ class Tenant:
         self.seq = after.seq
         self.changes.extend(outcome.changes)
         self.crossings.extend(outcome.crossings)
-        for decision in outcome.decisions:
+        self.measured |= {place: after.measured[place] for place in outcome.measured}
+        self.waiters = after.waiters
+        self.nodes |= outcome.nodes
+        self.woken.extend(outcome.woken)
+        self.scans |= outcome.scans
+        for decision in (*outcome.decisions, *outcome.woken):
             if decision.stored:
                 told = repr((decision.allowed, decision.code)).encode()
                 hold = decision.hold.id if decision.hold is not None else None
@@ -178,7 +195,7 @@ class Tenant:
 
     def batch(self, asks: Sequence[Ask]) -> tuple[Decision, ...]:
         """Decide several requests in one transaction."""
-        outcome = decide(self.state, asks, self.now, self.policy)
+        outcome = decide(self.state, asks, self.now, self.policy, self.nodes)
         self.absorb(outcome)
         return outcome.decisions
 
@@ -188,13 +205,13 @@ class Tenant:
 
     def settle(self, *facts: Fact) -> tuple[Settlement, ...]:
         """Settle facts in one transaction."""
-        outcome = settle_facts(self.state, facts, self.now, self.policy)
+        outcome = settle_facts(self.state, facts, self.now, self.policy, self.nodes)
         self.absorb(outcome)
         return outcome.settlements
 
     def entitle(self, *snapshots: Entitlement) -> Entitled:
         """Project snapshots in one transaction."""
-        entitled = entitle(self.state, snapshots, self.now, self.policy)
+        entitled = entitle(self.state, snapshots, self.now, self.policy, self.nodes)
         self.absorb(entitled.outcome)
         self.entitlement = entitled.outcome.state.entitlement
         return entitled
@@ -211,8 +228,19 @@ class Tenant:
         return plans
 
     def sweep(self) -> None:
-        """Close what has expired, and tell crossings of moved defaults."""
-        self.absorb(expire(self.state, self.now, self.policy, also=(TENANT,)))
+        """Close what has expired, tell crossings of moved defaults, and try whoever waits."""
+        self.absorb(expire(self.state, self.now, self.policy, (TENANT,), self.nodes, wake=True))
+
+    def measure(self, place: Place, measured: Measured) -> Standing:
+        """Take in one measurement."""
+        outcome, (became,) = measure(self.state, [(place, measured)], self.now, self.policy, self.nodes)
+        self.absorb(outcome)
+        return became
+
+    def node(self, name: str, cpu: int, memory: int, **more: Any) -> None:
+        """Let a node report its capacity."""
+        known = self.nodes.get(name, Node(name))
+        self.nodes[name] = replace(known, capacity=(cpu, memory), version=known.version + 1, **more)
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""

@@ -111,11 +111,11 @@ class Wire:
     async def events(
         self, topic: Topic, tenant: str, *, count: int = 1, kind: str | None = None, seconds: float = 15
     ) -> list[Any]:
-        """Wait for a tenant's events of a topic, and return them read with their models."""
+        """Wait for a tenant's events of a topic, and return them read with their models; ``kind`` begins their type."""
         key = tenant.encode()
 
         def wanted(record: ConsumerRecord) -> bool:
-            return record.key == key and (kind is None or header(record, "ce_type") == kind.encode())
+            return record.key == key and (header(record, "ce_type") or b"").startswith((kind or "").encode())
 
         found = await self.until(topic.name, wanted, count=count, seconds=seconds)
         return [

@@ -31,6 +31,8 @@ class Transaction:
     connection: Connection
     topics: frozenset[str]
     """Topics that have records in this batch."""
+    received: Sequence[Any] = ()
+    """Every decoded message of this batch, so that all that it needs can be locked in one go."""
     replies: list[Reply] = field(default_factory=list)
     messages: list[OutboxMessage] = field(default_factory=list)
     letters: list[tuple[DeadLetter, str]] = field(default_factory=list)
@@ -211,6 +213,7 @@ class Dispatcher(Generic[U]):
         guards = {
             self._by_topic[topic].guard(received.message) for topic, batch in batches.items() for received in batch
         }
+        tx.received = [received.message for batch in batches.values() for received in batch]
         unit = await self._open_unit(tx, sorted(guards))
         for subscription in self._subscriptions:
             batch = batches.get(subscription.topic.name)

@@ -12,7 +12,7 @@ engine.attach(app)
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import asyncpg
@@ -32,6 +32,7 @@ from plimsoll_streams.observe import Reporter
 from plimsoll_streams.outbox import Relay
 from plimsoll_streams.ownership import Ownership, Phase
 from plimsoll_streams.ports import Settings
+from plimsoll_streams.records import Reply
 from plimsoll_streams.replies import Replies
 from plimsoll_streams.source import GroupListener, KafkaSource
 from plimsoll_streams.watchdog import Watchdog
@@ -220,6 +221,11 @@ class Engine(Generic[U]):
 
     async def _make_outbox_producer(self) -> AIOKafkaProducer:
         return await kafka.outbox_producer(self._bootstrap)
+
+    def send_replies(self, replies: Sequence[Reply]) -> None:
+        """Send answers that another task's transaction has committed; a lost one costs its caller a retry."""
+        if self._replies is not None:
+            self._replies.send(replies)
 
     def wake_relay(self) -> None:
         """Publish what another transaction of this process has just committed to the outbox."""

@@ -1,18 +1,34 @@
 """How is a decision told: the reply to its caller, and the events for whoever watches."""
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel
 
 from plimsoll_contracts.codes import EXCEEDED, Code
 from plimsoll_contracts.dimensions import unit_of
-from plimsoll_contracts.enforcement import EnforcementReply, Gate, HoldView, OverLimit, Settled, Violation
+from plimsoll_contracts.disk import DiskScanRequested
+from plimsoll_contracts.enforcement import (
+    CapacityShortfall,
+    EnforcementReply,
+    Gate,
+    HoldView,
+    OverLimit,
+    Settled,
+    ThresholdReached,
+    Violation,
+)
 from plimsoll_contracts.envelope import Envelope
 from plimsoll_contracts.quantities import render
 from plimsoll_contracts.scopes import Scope
+from plimsoll_contracts.topics import DISK_SCAN_REQUESTS, QUOTA_DECISIONS, QUOTA_LIMITS
 from plimsoll_quota_enforcer.domain import state as domain
-from plimsoll_quota_enforcer.domain.model import Ask, Hold, Place, StoredDecision
-from plimsoll_quota_enforcer.domain.state import Crossing, Decision, Edge, Passage
-from plimsoll_streams.records import Headers
+from plimsoll_quota_enforcer.domain.model import Ask, Hold, Place, ReplyTo, StoredDecision
+from plimsoll_quota_enforcer.domain.state import OVER, Crossing, Decision, Edge, Passage
+from plimsoll_streams.records import Headers, OutboxMessage, Reply
+
+_JSON: Headers = (("content-type", b"application/json"),)
 
 SOURCE = "plimsoll/quota-enforcer"
 
@@ -27,7 +43,6 @@ def reply(decision: Decision, decided_at: datetime) -> EnforcementReply:
     if decision.repeats is not None:
         return _repeated(decision, decided_at)
     ask = decision.ask
-    settlement = decision.settlement
     return EnforcementReply(
         request_id=ask.request_id,
         verb=ask.verb,
@@ -35,15 +50,18 @@ def reply(decision: Decision, decided_at: datetime) -> EnforcementReply:
         allowed=decision.allowed,
         code=decision.code.code if decision.code is not None else None,
         status=decision.code.status if decision.code is not None else 200,
-        message=_message(decision),
+        message=_words(decision),
         violations=tuple(_violation(ask.tenant, violation) for violation in decision.violations),
         would_deny=decision.would_deny,
         fail_open=failed_open(decision),
         denied_gates=tuple(verdict.gate for verdict in decision.gates if verdict.passage is Passage.DENY),
+        capacity=tuple(map(_shortfall, decision.shortfalls)),
+        nodes=tuple(node for node, _, _ in decision.hold.target.nodes) if decision.hold is not None else (),
+        notes=decision.notes,
         hold=_hold(decision.hold),
-        settled=Settled(deployment=settlement.deployment, revision=settlement.revision, outcome=settlement.outcome)
-        if settlement is not None and settlement.outcome is not None
-        else None,
+        replaced=tuple(told for each in decision.replaced if (told := _settled(each)) is not None),
+        waited_ms=int(decision.waited / timedelta(milliseconds=1)) if decision.waited is not None else None,
+        settled=_settled(decision.settlement) if decision.settlement is not None else None,
         over_limit=decision.over_limit,
         seq=decision.seq,
         entitlement_version=decision.entitlement_version,
@@ -78,28 +96,70 @@ def event(decision: Decision, told: str) -> str:
     return f"{told[:-1]},{json.dumps(known | {'mode': ask.mode})[1:]}"
 
 
-def over_limit(tenant: str, crossing: Crossing) -> OverLimit:
-    """Tell that a scope has crossed a limit, or has come back under it."""
-    return OverLimit(
+def addressed(to: ReplyTo, key: bytes | None, body: str) -> Reply:
+    """Put an answer into the form in which it is sent."""
+    headers = _JSON if to.correlation_id is None else (("correlation_id", to.correlation_id), *_JSON)
+    return Reply(to.topic, to.partition, key, body.encode(), headers)
+
+
+def decision_message(decision: Decision, body: str, wrapping: Headers, trace: Headers = ()) -> OutboxMessage:
+    """Publish a decision for whoever watches."""
+    ask = decision.ask
+    headers = (*wrapping, ("ce_id", f"{ask.tenant}:{ask.request_id}".encode()), *trace)
+    return OutboxMessage(QUOTA_DECISIONS.name, ask.tenant.encode(), event(decision, body).encode(), headers)
+
+
+def crossing_message(tenant: str, crossing: Crossing, now: datetime) -> OutboxMessage:
+    """Tell that a scope has crossed a limit or a threshold of one, or has come back under it."""
+    scope, info = scope_of(tenant, crossing.place).render(), crossing.info
+    name = f"{tenant}:{crossing.seq}:{scope}:{info.gauge}:{crossing.threshold}:{crossing.edge}"
+    known: dict[str, Any] = {
+        "tenant": tenant,
+        "scope": scope,
+        "dimension": info.dimension,
+        "basis": info.basis,
+        "limit": crossing.ceiling,
+        "usage": crossing.usage,
+        "since": crossing.since,
+        "cause": crossing.cause,
+        "seq": crossing.seq,
+    }
+    told: BaseModel
+    if crossing.threshold == OVER:
+        kind = _OVER_LIMIT_TYPES[crossing.edge]
+        over_by = max(0, crossing.usage - crossing.ceiling) if crossing.ceiling is not None else 0
+        told = OverLimit(**known, over_by=over_by)
+    else:
+        kind = _THRESHOLD_TYPES[crossing.edge]
+        told = ThresholdReached(**known, threshold=crossing.threshold)
+    return _message(QUOTA_LIMITS.name, tenant, envelope(kind, name, now), told)
+
+
+def scan_message(tenant: str, place: Place, seq: int, now: datetime) -> OutboxMessage:
+    """Ask for a scope's disk to be measured: it gave some back, and its old figure stands until then (rule 9)."""
+    environment, stack = place
+    told = DiskScanRequested(
         tenant=tenant,
-        scope=scope_of(tenant, crossing.place).render(),
-        dimension=crossing.info.dimension,
-        basis=crossing.info.basis,
-        limit=crossing.ceiling,
-        usage=crossing.usage,
-        over_by=max(0, crossing.usage - crossing.ceiling) if crossing.ceiling is not None else 0,
-        since=crossing.since,
-        cause=crossing.cause,
-        seq=crossing.seq,
+        environment=environment or None,
+        stack=stack or None,
+        reason="a deployment there has shrunk or is gone",
+        requested_at=now,
     )
-
-
-OVER_LIMIT_TYPES = {Edge.STARTED: "quota.over_limit_started.v1", Edge.ENDED: "quota.over_limit_ended.v1"}
+    name = f"{tenant}:{seq}:{scope_of(tenant, place).render()}"
+    return _message(DISK_SCAN_REQUESTS.name, tenant, envelope("disk.scan_requested.v1", name, now), told)
 
 
 def envelope(event_type: str, event_id: str, at: datetime) -> Envelope:
     """Wrap an event of ours; the same cause always gives the same id, so that a reader can drop repeats."""
     return Envelope(event_id, event_type, SOURCE, at)
+
+
+def _message(topic: str, tenant: str, wrapped: Envelope, body: BaseModel) -> OutboxMessage:
+    return OutboxMessage(topic, tenant.encode(), body.model_dump_json().encode(), tuple(wrapped.headers()))
+
+
+_OVER_LIMIT_TYPES = {Edge.STARTED: "quota.over_limit_started.v1", Edge.ENDED: "quota.over_limit_ended.v1"}
+_THRESHOLD_TYPES = {Edge.STARTED: "quota.threshold_reached.v1", Edge.ENDED: "quota.threshold_cleared.v1"}
 
 
 def wrapping(event_type: str, at: datetime) -> Headers:
@@ -119,12 +179,27 @@ def _repeated(decision: Decision, now: datetime) -> EnforcementReply:
     return told.model_copy(update={"repeated": True, "hold": _hold(decision.hold) or told.hold})
 
 
-def _message(decision: Decision) -> str:
+def _words(decision: Decision) -> str:
     if decision.message or decision.code is None:
         return decision.message
     enforced = [violation for violation in decision.violations if not violation.shadow]
     first = next((v for v in enforced if EXCEEDED[v.info.dimension] is decision.code), None)
-    return _sentence(decision.ask, first) if first is not None else decision.code.title
+    if first is not None:
+        return _sentence(decision.ask, first)
+    short = next((each for each in decision.shortfalls if each.code is decision.code), None)
+    return _shortage(short) if short is not None else decision.code.title
+
+
+def _shortage(short: domain.Shortfall) -> str:
+    unit = unit_of(short.dimension)
+    where = f"node {short.node}" if short.node else f"pool {short.pool}, {short.eligible} eligible nodes"
+    figures = (
+        ("capacity", short.capacity),
+        ("allocated", short.allocated),
+        ("asked", short.asked),
+        ("largest free", short.largest_free),
+    )
+    return f"{where} {short.dimension}: {'  '.join(f'{name} {render(unit, amount)}' for name, amount in figures)}"
 
 
 def _sentence(ask: Ask, violation: domain.Violation) -> str:
@@ -161,6 +236,26 @@ def _violation(tenant: str, violation: domain.Violation) -> Violation:
         would_fit=violation.would_fit,
         shadow=violation.shadow,
     )
+
+
+def _shortfall(short: domain.Shortfall) -> CapacityShortfall:
+    return CapacityShortfall(
+        code=short.code.code,
+        node=short.node or None,
+        pool=short.pool or None,
+        dimension=short.dimension,
+        capacity=short.capacity,
+        allocated=short.allocated,
+        asked=short.asked,
+        largest_free=short.largest_free,
+        eligible=short.eligible,
+    )
+
+
+def _settled(settlement: domain.Settlement) -> Settled | None:
+    if settlement.outcome is None:
+        return None
+    return Settled(deployment=settlement.deployment, revision=settlement.revision, outcome=settlement.outcome)
 
 
 def _hold(hold: Hold | None) -> HoldView | None:

@@ -11,17 +11,19 @@ from faststream.asgi import AsgiFastStream
 from starlette.types import ASGIApp
 
 from plimsoll_client import EnforcementClient
-from plimsoll_contracts.topics import QUOTA_DECISIONS, QUOTA_LIMITS, REPLIES_HTTP
+from plimsoll_contracts.nodes import NodeReport
+from plimsoll_contracts.topics import DISK_SCAN_REQUESTS, QUOTA_DECISIONS, QUOTA_LIMITS, REPLIES_HTTP
 from plimsoll_quota_enforcer import metrics
 from plimsoll_quota_enforcer.api import routes
 from plimsoll_quota_enforcer.api.parts import Parts
 from plimsoll_quota_enforcer.config import EnforcerSettings
+from plimsoll_quota_enforcer.domain.model import Fact
 from plimsoll_quota_enforcer.handlers import register
-from plimsoll_quota_enforcer.requests import Decoder
+from plimsoll_quota_enforcer.requests import Asked, Decoder
 from plimsoll_quota_enforcer.storage.cache import StateCache
 from plimsoll_quota_enforcer.storage.doctor import Examined
 from plimsoll_quota_enforcer.storage.queries import QUERIES
-from plimsoll_quota_enforcer.storage.unit import Unit, open_unit
+from plimsoll_quota_enforcer.storage.unit import Unit, Wants, open_unit
 from plimsoll_quota_enforcer.sweep import Sweep
 from plimsoll_runtime import http, probes
 from plimsoll_runtime.auth import Authenticate
@@ -50,8 +52,13 @@ class Enforcer:
         self._tasks: list[asyncio.Task[None]] = []
 
         async def unit_of(tx: Transaction, tenants: Sequence[str]) -> Unit:
-            named = [tenant for tenant in tenants if tenant]  # a refused record names none
-            return await open_unit(tx.connection, named, self.cache, policy)
+            named = [tenant for tenant in tenants if tenant]  # a refused record and a node's report name none
+            wants = Wants(
+                asks=[each.ask for each in tx.received if isinstance(each, Asked)],
+                facts=[each for each in tx.received if isinstance(each, Fact)],
+                nodes=[each.node for each in tx.received if isinstance(each, NodeReport)],
+            )
+            return await open_unit(tx.connection, named, self.cache, policy, wants, instance=self._instance)
 
         self.engine: Engine[Unit] = Engine(
             name=NAME,
@@ -60,9 +67,9 @@ class Enforcer:
             open_unit=unit_of,
             instance=str(settings.instance),
             settings=Settings(records_max=settings.batch_records_max, first_records_max=settings.batch_records_max),
-            needs=(QUOTA_DECISIONS.name, QUOTA_LIMITS.name, REPLIES_HTTP.name),
+            needs=(QUOTA_DECISIONS.name, QUOTA_LIMITS.name, DISK_SCAN_REQUESTS.name, REPLIES_HTTP.name),
         )
-        register(self.engine, Decoder(policy.multipliers), instance=self._instance)
+        register(self.engine, Decoder(policy))
         self._sweep = Sweep(
             pool,
             self.cache,
@@ -70,6 +77,8 @@ class Enforcer:
             seconds=settings.sweep_seconds,
             retention_days=settings.retention_days,
             wake_relay=self.engine.wake_relay,
+            send=self.engine.send_replies,
+            instance=self._instance,
             backoff=Backoff(random.Random()),
         )
         examined = Examined(pool, policy, settings.kafka_bootstrap, self.engine.consumes, self.status)

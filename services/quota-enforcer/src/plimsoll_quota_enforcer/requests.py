@@ -1,21 +1,27 @@
 """How does a record become a request: its reply address, its body, and what is wrong with either."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 
 from plimsoll_contracts import codes
 from plimsoll_contracts.codes import Code
 from plimsoll_contracts.dimensions import Dimension
+from plimsoll_contracts.disk import DiskMeasured
 from plimsoll_contracts.enforcement import Verb
 from plimsoll_contracts.entitlements import EntitlementSnapshot
 from plimsoll_contracts.envelope import EnvelopeError, text_header
+from plimsoll_contracts.nodes import NodeReport
 from plimsoll_contracts.requests import (
+    DEFAULT_TTL_SECONDS,
     AdjustRequest,
     AnyRequest,
     CheckRequest,
     CommitRequest,
     Footprint,
+    NodeAmounts,
+    Placement,
     ReleaseRequest,
     RequestInvalid,
     ReserveRequest,
@@ -23,8 +29,24 @@ from plimsoll_contracts.requests import (
 )
 from plimsoll_contracts.topics import REPLY_PREFIX
 from plimsoll_contracts.usage import FootprintFact, UsageDelta
-from plimsoll_quota_enforcer.domain.model import Ask, Content, Entitlement, Fact, Multipliers, Place
+from plimsoll_quota_enforcer.domain.compose import ComposeRefused, read_compose
+from plimsoll_quota_enforcer.domain.model import (
+    Ask,
+    Content,
+    Entitlement,
+    Fact,
+    Measured,
+    Node,
+    NodeShare,
+    Patience,
+    Place,
+    Placing,
+    Replica,
+    ReplyTo,
+)
 from plimsoll_quota_enforcer.domain.model import Footprint as Raw
+from plimsoll_quota_enforcer.domain.multipliers import MultiplierOutOfBounds, resolve_multipliers
+from plimsoll_quota_enforcer.domain.state import Policy
 from plimsoll_streams.failures import Invalid
 from plimsoll_streams.records import Headers, Record
 
@@ -33,19 +55,10 @@ _MAX_PARTITION = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Where the reply goes, as the request's headers say."""
-
-    topic: str
-    partition: int | None
-    correlation_id: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
 class Asked:
     """One request, and where its answer goes."""
 
-    address: Address
+    address: ReplyTo
     ask: Ask
     body: str
     """The request in canonical form, as it is stored."""
@@ -62,7 +75,7 @@ class Asked:
 class Refused:
     """A record that is no request, and what its sender is told."""
 
-    address: Address
+    address: ReplyTo
     code: Code
     detail: str
     tenant: str = ""
@@ -70,11 +83,11 @@ class Refused:
 
 
 class Decoder:
-    """Reads requests under the platform's multipliers."""
+    """Reads requests under the platform's policy."""
 
-    def __init__(self, multipliers: Multipliers) -> None:
-        """Resolve multipliers once, where a request comes in (DESIGN 5.4)."""
-        self._multipliers = multipliers
+    def __init__(self, policy: Policy) -> None:
+        """Resolve multipliers and footprints once, where a request comes in (DESIGN 5.4)."""
+        self._policy = policy
 
     def request(self, record: Record) -> Asked | Refused:
         """Read a record of ``quota.requests``.
@@ -87,57 +100,107 @@ class Decoder:
         try:
             deadline, traceparent = _deadline(record), text_header(record.headers, "traceparent")
             request = parse_request(record.value)
-        except (EnvelopeError, RequestInvalid) as error:
+            if record.key != request.tenant.encode():
+                detail = f"the key is {_shown(record.key)}, the body's tenant is {request.tenant}"
+                return Refused(address, codes.KEY_MISMATCH, detail)
+            body = request.model_dump_json(exclude_defaults=True)
+            ask = self._ask(request, body, deadline, address)
+        except (EnvelopeError, RequestInvalid, ComposeRefused, MultiplierOutOfBounds) as error:
             return Refused(address, error.code, error.detail)
-        if record.key != request.tenant.encode():
-            detail = f"the key is {_shown(record.key)}, the body's tenant is {request.tenant}"
-            return Refused(address, codes.KEY_MISMATCH, detail)
-        body = request.model_dump_json(exclude_defaults=True)
         trace = (("traceparent", traceparent.encode()),) if traceparent is not None else ()
-        return Asked(address, self._ask(request, body, deadline), body, trace)
+        return Asked(address, ask, body, trace)
+
+    def again(self, body: str, reply_to: ReplyTo) -> Ask:
+        """Read a request that was stored, as one that waits is."""
+        return self._ask(parse_request(body.encode()), body, None, reply_to)
 
     def fact(self, delta: UsageDelta) -> Fact:
         """Read a usage delta as the settle that it is."""
         place = _place(delta.environment, delta.stack)
-        content = Content(place, delta.app or "", _raw(delta.after), self._multipliers)
+        content = Content(place, delta.app or "", _raw(delta.after), self._policy.multipliers)
         return Fact(delta.tenant, delta.deployment, delta.revision, content, gone=delta.after is None)
 
-    def _ask(self, request: AnyRequest, body: str, deadline: datetime | None) -> Ask:
+    def _ask(self, request: AnyRequest, body: str, deadline: datetime | None, reply_to: ReplyTo) -> Ask:
         fingerprint = blake2b(body.encode(), digest_size=16).digest()
         known = (request.request_id, request.tenant, request.issued_at, fingerprint)
         if isinstance(request, CommitRequest):
-            return Ask(Verb.COMMIT, *known, hold=request.hold, revision=request.revision)
+            hold, revision, nodes = request.hold, request.revision, _shares(request.nodes)
+            return Ask(Verb.COMMIT, *known, hold=hold, revision=revision, replaced=request.replaced, nodes=nodes)
         if isinstance(request, ReleaseRequest):
             return Ask(Verb.RELEASE, *known, hold=request.hold)
         place, app = _place(request.environment, request.stack), request.app or ""
-        target = (
-            Content(place, app, _raw(request.footprint), self._multipliers) if request.footprint is not None else None
-        )
+        target, replicas, notes = self._target(request, place, app)
         if isinstance(request, AdjustRequest):
-            return Ask(Verb.ADJUST, *known, request.deployment, target, place, app, revision=request.revision)
-        if isinstance(request, CheckRequest):
-            return Ask(Verb.CHECK, *known, request.deployment, target, place, app, request.mode, deadline=deadline)
-        return self._reserve(request, known, target, deadline)
-
-    @staticmethod
-    def _reserve(
-        request: ReserveRequest,
-        known: tuple[str, str, datetime, bytes],
-        target: Content | None,
-        deadline: datetime | None,
-    ) -> Ask:
+            revision, nodes = request.revision, _shares(request.nodes)
+            about = (request.deployment, target, place, app)
+            return Ask(Verb.ADJUST, *known, *about, revision=revision, nodes=nodes, notes=notes)
+        reserve = request if isinstance(request, ReserveRequest) else None
+        waits = reserve is not None and reserve.wait_seconds > 0
         return Ask(
-            Verb.RESERVE,
+            Verb.RESERVE if reserve is not None else Verb.CHECK,
             *known,
             request.deployment,
             target,
-            _place(request.environment, request.stack),
-            request.app or "",
+            place,
+            app,
             request.mode,
-            ttl_seconds=request.ttl_seconds,
-            supersedes=request.supersedes,
+            ttl_seconds=reserve.ttl_seconds if reserve is not None else DEFAULT_TTL_SECONDS,
+            supersedes=reserve.supersedes if reserve is not None else None,
             deadline=deadline,
+            replaces=request.replaces,
+            surge=request.surge,
+            placing=_placing(request.placement, replicas) if request.placement is not None else None,
+            patience=Patience(reserve.wait_seconds, reply_to, body) if reserve is not None and waits else None,
+            notes=notes,
         )
+
+    def _target(
+        self, request: CheckRequest | ReserveRequest | AdjustRequest, place: Place, app: str
+    ) -> tuple[Content | None, tuple[Replica, ...], tuple[str, ...]]:
+        """Return what is asked for, what of it has to be placed, and what to know about how it was read."""
+        multipliers = self._policy.multipliers
+        if request.multipliers is not None or request.app_multipliers is not None:
+            multipliers = resolve_multipliers(
+                request.multipliers, request.app_multipliers, multipliers, self._policy.bounds
+            )
+        if request.compose is not None:
+            read = read_compose(request.compose, require_resources=self._policy.require_resources)
+            return Content(place, app, read.footprint, multipliers), read.replicas, read.notes
+        if request.footprint is None:
+            return None, (), ()
+        raw = _raw(request.footprint)
+        return Content(place, app, raw, multipliers), (Replica("", 1, raw.cpu_reserved, raw.memory_reserved),), ()
+
+
+def _placing(placement: Placement, replicas: tuple[Replica, ...]) -> Placing:
+    return Placing(placement.node or "", placement.pool or "", placement.labels, replicas)
+
+
+def _shares(nodes: Mapping[str, NodeAmounts] | None) -> tuple[NodeShare, ...] | None:
+    if nodes is None:
+        return None
+    return tuple((node, amounts.cpu, amounts.memory) for node, amounts in sorted(nodes.items()))
+
+
+def report_of(report: NodeReport, known: Node) -> Node:
+    """Read a report of a node: all but what is allocated there, which is ours to know."""
+    capacity = (report.capacity.cpu, report.capacity.memory) if report.capacity is not None else None
+    return replace(
+        known,
+        pool=report.pool,
+        labels=report.labels,
+        capacity=capacity,
+        schedulable=report.schedulable,
+        version=report.version,
+    )
+
+
+def measurement_of(told: DiskMeasured) -> tuple[Place, Measured] | None:
+    """Read a measurement; None where nothing was measured, which is unknown and never 0."""
+    if told.bytes is None:
+        return None
+    measured = Measured(told.bytes, (told.term, told.scan), told.measured_at, told.method, told.complete)
+    return _place(told.environment, told.stack), measured
 
 
 def _place(environment: str | None, stack: str | None) -> Place:
@@ -150,7 +213,7 @@ def _raw(amounts: Footprint | FootprintFact | None) -> Raw:
     return Raw.plain(cpu=amounts.cpu, memory=amounts.memory, disk=amounts.disk, vapps=amounts.vapps)
 
 
-def _address(record: Record) -> Address:
+def _address(record: Record) -> ReplyTo:
     try:
         topic = text_header(record.headers, "reply_to")
         partition = text_header(record.headers, "reply_partition")
@@ -166,7 +229,7 @@ def _address(record: Record) -> Address:
             raise Invalid(codes.REPLY_TO_UNKNOWN, f"reply_partition {partition!r} is no partition")
         number = int(partition)
     correlation = next((value for name, value in reversed(record.headers) if name == "correlation_id"), None)
-    return Address(topic, number, correlation)
+    return ReplyTo(topic, number, correlation)
 
 
 def _deadline(record: Record) -> datetime | None:

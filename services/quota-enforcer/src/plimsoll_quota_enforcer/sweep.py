@@ -1,7 +1,7 @@
-"""Who closes holds of tenants that ask nothing: a task that looks every second, on the database's clock."""
+"""Who closes holds and wakes waiters of tenants that ask nothing: a task that looks every second."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import asyncpg
 import structlog
@@ -16,7 +16,7 @@ from plimsoll_quota_enforcer.storage.queries import QUERIES
 from plimsoll_quota_enforcer.storage.unit import open_unit
 from plimsoll_streams import outbox
 from plimsoll_streams.failures import Backoff, is_transient
-from plimsoll_streams.records import OutboxMessage
+from plimsoll_streams.records import OutboxMessage, Reply
 
 BITE = 100
 """Tenants of one transaction: small, so that their requests wait for it no longer than for a batch."""
@@ -40,6 +40,8 @@ class Sweep:
         seconds: float,
         retention_days: int,
         wake_relay: Callable[[], None],
+        send: Callable[[Sequence[Reply]], None],
+        instance: str,
         backoff: Backoff,
     ) -> None:
         """Take what it works with; ``run`` does the work."""
@@ -49,6 +51,8 @@ class Sweep:
         self._seconds = seconds
         self._retention_days = retention_days
         self._wake_relay = wake_relay
+        self._send = send
+        self._instance = instance
         self._backoff = backoff
 
     async def run(self) -> None:
@@ -71,6 +75,7 @@ class Sweep:
     async def sweep(self) -> int:
         """Do one bite, and return how many tenants were due."""
         messages: list[OutboxMessage] = []
+        replies: list[Reply] = []
         expired = 0
         async with self._pool.acquire() as connection:
             async with connection.transaction():
@@ -85,19 +90,25 @@ class Sweep:
             if not due:
                 return 0
             async with connection.transaction():
-                unit = await open_unit(connection, due, self._cache, self._policy, lock="lock_idle_tenants")
+                unit = await open_unit(
+                    connection, due, self._cache, self._policy, lock="lock_idle_tenants", instance=self._instance
+                )
                 messages.extend(await forget_expired(connection, unit))
                 expired = len(messages)
                 for tenant in unit.tenants:
-                    unit.absorb(expire(unit.state(tenant), unit.now, self._policy, also=(TENANT,)))
+                    state = unit.state(tenant)
+                    unit.absorb(expire(state, unit.now, self._policy, (TENANT,), unit.nodes, wake=True))
                     unit.judged_by_present_defaults(tenant)
-                await unit.write(messages.append)
+                await unit.write(messages.append, replies.append)
+                await connection.execute(QUERIES["note_waiters_tried"], list(unit.tenants), unit.now)
                 await outbox.insert(connection, messages)
         unit.committed()
         metrics.limit_changes.inc(expired, kind="expired")
         metrics.swept.inc(len(due))
         if messages:
             self._wake_relay()
+        if replies:
+            self._send(replies)
         return len(due)
 
     async def upkeep(self) -> None:

@@ -1,15 +1,30 @@
 """How does a tenant's state move: the one place that writes charges, holds and usage while a batch is decided."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from plimsoll_contracts import codes
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.enforcement import HoldState, SettleOutcome
+from plimsoll_contracts.versions import Standing
+from plimsoll_quota_enforcer.domain import placing
 from plimsoll_quota_enforcer.domain.limits import ceiling, resolve
-from plimsoll_quota_enforcer.domain.model import GAUGES, TENANT, Charge, Content, Hold, Place
+from plimsoll_quota_enforcer.domain.model import (
+    GAUGE_INFO,
+    GAUGES,
+    TENANT,
+    Charge,
+    Content,
+    Footprint,
+    Hold,
+    Measured,
+    Node,
+    NodeShare,
+    Place,
+)
 from plimsoll_quota_enforcer.domain.state import (
+    OVER,
     Change,
     ChangeKind,
     Crossing,
@@ -22,7 +37,7 @@ from plimsoll_quota_enforcer.domain.state import (
     Settlement,
     TenantState,
 )
-from plimsoll_quota_enforcer.domain.tally import Share
+from plimsoll_quota_enforcer.domain.tally import Share, share_of
 
 INT64_MAX = 2**63 - 1
 
@@ -30,8 +45,10 @@ INT64_MAX = 2**63 - 1
 class Book:
     """One tenant's state while a batch is decided: a copy that is written, and a record of what was."""
 
-    def __init__(self, state: TenantState, now: datetime, policy: Policy) -> None:
-        """Branch the state; the one that was given is never changed."""
+    def __init__(
+        self, state: TenantState, now: datetime, policy: Policy, nodes: Mapping[str, Node] | None = None
+    ) -> None:
+        """Branch the state; what was given is never changed. ``nodes`` are those that may be needed, all locked."""
         self.state = state
         self.now = now
         self.policy = policy
@@ -42,82 +59,141 @@ class Book:
         self.tally = state.tally.branch()
         self.over = dict(state.over)
         self.next_expiry = state.next_expiry
+        self.measured = state.measured
+        self.waiters = list(state.waiters)
+        self.woken: list[Decision] = []
+        self.nodes: dict[str, Node] = dict(nodes) if nodes else {}
+        self.request_id = ""
+        """The request at work, which history names as the cause."""
+        self._moved_nodes: set[str] = set()
+        self._scans: set[Place] = set()
+        self._measured: set[Place] = set()
         self._limits: dict[Place, Mapping[Dimension, Resolved]] = {}
         self._changes: list[Change] = []
         self._charges: set[str] = set()
         self._holds: set[str] = set()
 
     def share(self, deployment: str) -> Share:
-        """Return what one deployment has now."""
+        """Return what a deployment counts with now: its own charge, or the group that an open hold binds it to."""
         hold = self.open_holds.get(deployment)
-        return Share(self.charges.get(deployment), self.holds[hold] if hold is not None else None)
+        if hold is None:
+            return Share(self.charges.get(deployment), None)
+        return share_of(self.holds[hold], self.charges)
+
+    def shares(self, deployments: Iterable[str]) -> list[Share]:
+        """Return what these count with now, each group once."""
+        found: dict[str, Share] = {}
+        for deployment in deployments:
+            found.setdefault(self.open_holds.get(deployment) or f" {deployment}", self.share(deployment))
+        return list(found.values())
 
     def open_hold(self, hold: Hold) -> None:
-        """Let a hold begin; the deployment's open one, if any, must have been closed."""
-        before = self.share(hold.deployment)
+        """Let a hold begin; the open ones that its deployments were in must have been closed."""
+        before = self.shares(hold.members)
         self.holds[hold.id] = hold
-        self.open_holds[hold.deployment] = hold.id
+        for member in hold.members:
+            self.open_holds[member] = hold.id
         if self.next_expiry is None or hold.expires_at < self.next_expiry:
             self.next_expiry = hold.expires_at
-        self.tally.replace(before, Share(before.charge, hold))
+        self._move(before, [self.share(hold.deployment)])
         self._holds.add(hold.id)
-        self._record(ChangeKind.HOLD_OPENED, hold.deployment, hold.target, hold=hold.id, hold_state=HoldState.OPEN)
+        self._record(ChangeKind.HOLD_OPENED, hold.deployment, hold.target, hold=hold, hold_state=HoldState.OPEN)
 
     def close_hold(self, hold: Hold, state: HoldState, settlement: Settlement | None = None) -> Hold:
         """End a hold, open or expired, and keep what its commit came to."""
         if hold.state is HoldState.OPEN:
-            before = self.share(hold.deployment)
-            del self.open_holds[hold.deployment]
-            self.tally.replace(before, Share(before.charge, None))
+            before = self.shares(hold.members)
+            for member in hold.members:
+                del self.open_holds[member]
+            self._move(before, self.shares(hold.members))
         closed = replace(hold, state=state)
         if settlement is not None:
             closed = replace(closed, settled_revision=settlement.revision, settled_outcome=settlement.outcome)
         self.holds[hold.id] = closed
         self._holds.add(hold.id)
-        self._record(ChangeKind.HOLD_CLOSED, hold.deployment, hold.target, hold=hold.id, hold_state=state)
+        self._record(ChangeKind.HOLD_CLOSED, hold.deployment, hold.target, hold=hold, hold_state=state)
         return closed
 
-    def settle(self, deployment: str, revision: int | None, content: Content, *, gone: bool = False) -> Settlement:
+    def _move(self, before: Sequence[Share], after: Sequence[Share]) -> None:
+        """Count these shares instead of those, at every scope and on every node."""
+        self.tally.replace(before, after)
+        for name, (cpu, memory) in placing.moved(before, after).items():
+            node = self.nodes.get(name) or Node(name)
+            allocated = (node.allocated[0] + cpu, node.allocated[1] + memory)
+            self.nodes[name] = replace(node, allocated=allocated)
+            self._moved_nodes.add(name)
+
+    def settle(
+        self,
+        deployment: str,
+        revision: int | None,
+        content: Content,
+        *,
+        gone: bool = False,
+        nodes: tuple[NodeShare, ...] | None = None,
+    ) -> Settlement:
         """Set a deployment's charge, if the revision is newer (DESIGN 5.2).
 
         A revision of None is the present one + 1. An equal revision is unchanged with the same content, and kept
-        out as a conflict with any other. What would overflow is kept out too.
+        out as a conflict with any other. What would overflow is kept out too. Where nothing is said of nodes, what the
+        deployment has there stays.
         """
         present = self.charges.get(deployment)
         if revision is None:
             revision = present.revision + 1 if present is not None else 1
         if present is not None and revision <= present.revision:
-            if revision < present.revision:
-                return Settlement(deployment, present.revision, SettleOutcome.STALE)
-            if present.gone == gone and (gone or _same(present.content, content)):
-                return Settlement(deployment, revision, SettleOutcome.UNCHANGED)
-            return Settlement(deployment, revision, None, codes.REVISION_CONFLICT)
+            return _not_newer(present, revision, content, gone=gone)
         if gone and present is not None:
             content = present.content
-        before = self.share(deployment)
-        charge = Charge(deployment, revision, content, gone, self.seq + 1)
-        if not gone and not self.fits_in_64_bits(before, Share(charge, before.hold), content):
+        elif nodes is not None:
+            content = replace(content, nodes=nodes)
+        elif present is not None and not content.nodes and not present.gone:
+            content = replace(content, nodes=present.content.nodes)
+        before = [self.share(deployment)]
+        leaf = present.content.place if present is not None else content.place
+        had = self.tally.settled_disk(leaf)
+        self.charges[deployment] = Charge(deployment, revision, content, gone, self.seq + 1)
+        after = [self.share(deployment)]
+        if not gone and not self.fits_in_64_bits(before, after, content):
+            if present is None:
+                del self.charges[deployment]
+            else:
+                self.charges[deployment] = present
             return Settlement(deployment, revision, None, codes.AMOUNT_OVERFLOW)
         self._record(ChangeKind.SETTLED, deployment, content, revision=revision, gone=gone)
-        self.charges[deployment] = charge
-        self.tally.replace(before, Share(charge, before.hold))
+        self._move(before, after)
         self._charges.add(deployment)
+        if self.tally.settled_disk(leaf) < had:
+            self._scans.add(leaf)
         return Settlement(deployment, revision, SettleOutcome.SETTLED)
 
-    def fits_in_64_bits(self, before: Share, after: Share, content: Content) -> bool:
-        """Tell whether every figure stays an int64 with one share instead of the other; the tenant's are largest."""
+    def fits_in_64_bits(self, before: Iterable[Share], after: Iterable[Share], content: Content) -> bool:
+        """Tell whether every figure stays an int64 with these shares instead of those; the tenant's are largest."""
         total = self.tally.totals(TENANT)
         if max(total) + max(content.footprint.charged(content.multipliers)) <= INT64_MAX:
             return True  # even on top of all there is, which is cheaper to know than the difference
-        rise = self.tally.rise(before, after)[TENANT]
-        return all(have + more <= INT64_MAX for have, more in zip(total, rise, strict=True))
+        rise = self.tally.rise(before, after).get(TENANT, ())
+        return all(have + more <= INT64_MAX for have, more in zip(total, rise, strict=False))
+
+    def measure(self, place: Place, measured: Measured) -> Standing:
+        """Take in what a scope was found to have on disk; an incomplete measurement never lowers it (rule 9)."""
+        known = self.measured.get(place)
+        if known is not None and measured.order <= known.order:
+            return Standing.REPEATED if measured == known else Standing.STALE
+        if known is not None and not measured.complete and measured.bytes < known.bytes:
+            return Standing.STALE
+        self.measured = {**self.measured, place: measured}
+        self._measured.add(place)
+        self.tally.measure(place, measured.bytes)
+        self._record(ChangeKind.MEASURED, "", Content(place, "", Footprint(disk=measured.bytes)))
+        return Standing.APPLIED
 
     def expire_holds(self) -> None:
         """Close every hold whose time has passed (DESIGN 5.3 rule 1)."""
         if self.next_expiry is None or self.next_expiry > self.now:
             return
         still_open = sorted(
-            (self.holds[id_] for id_ in self.open_holds.values()), key=lambda hold: (hold.expires_at, hold.id)
+            (self.holds[id_] for id_ in set(self.open_holds.values())), key=lambda hold: (hold.expires_at, hold.id)
         )
         self.next_expiry = next((hold.expires_at for hold in still_open if hold.expires_at > self.now), None)
         for hold in still_open:
@@ -126,7 +202,7 @@ class Book:
 
     def is_over(self, places: Iterable[Place]) -> bool:
         """Tell whether any of these places is over a limit now."""
-        return any(True for place in places for _ in self._overs(place))
+        return any(key[2] == OVER for place in places for key, _, _ in self._reached(place))
 
     def limits(self, place: Place) -> Mapping[Dimension, Resolved]:
         """Return the limits that hold at a place; they do not change while a book is open."""
@@ -135,33 +211,39 @@ class Book:
             found = self._limits[place] = resolve(self.state, place, self.now)
         return found
 
-    def _overs(self, place: Place) -> Iterable[tuple[OverKey, int, int]]:
+    def _reached(self, place: Place) -> Iterable[tuple[OverKey, int, int]]:
+        """Yield each limit that is exceeded and each threshold that is reached here, with ceiling and usage."""
         total = self.tally.totals(place)
         if not any(total):
             return  # nothing is never over a limit
         limits = self.limits(place)
         for info in GAUGES:
-            top = ceiling(limits.get(info.dimension), info, self.policy.multipliers)
-            if top is not None and total[info.gauge] > top:
-                yield (place, info.gauge), top, total[info.gauge]
+            have = total[info.gauge]
+            top = ceiling(limits.get(info.dimension), info, self.policy.multipliers) if have else None
+            if top is None:
+                continue
+            if have > top:
+                yield (place, info.gauge, OVER), top, have
+            for threshold in self.policy.thresholds:
+                if threshold.reached(info.dimension, have, top):
+                    yield (place, info.gauge, threshold.name), top, have
 
     def cross(self, places: Iterable[Place], cause: str) -> tuple[Crossing, ...]:
-        """Tell each limit that was crossed at these places, once, in either direction (DESIGN 5.3 rule 11)."""
+        """Tell each limit and threshold that was crossed here, once, in either direction (DESIGN 5.3 rule 11)."""
         crossings: list[Crossing] = []
         for place in sorted(places):
-            over = {key: (top, usage) for key, top, usage in self._overs(place)}
-            if not over and not self.over:
+            reached = {key: (top, usage) for key, top, usage in self._reached(place)}
+            if not reached and not self.over:
                 continue
-            for info in GAUGES:
-                key = (place, info.gauge)
-                if key in over and key not in self.over:
-                    self.over[key] = self.now
-                    crossings.append(Crossing(place, info, Edge.STARTED, *over[key], self.now, cause))
-                elif key in self.over and key not in over:
-                    limit = self.limits(place).get(info.dimension)
-                    top = ceiling(limit, info, self.policy.multipliers)
-                    usage = self.tally.totals(place)[info.gauge]
-                    crossings.append(Crossing(place, info, Edge.ENDED, top, usage, self.over.pop(key), cause))
+            for key in [key for key in reached if key not in self.over]:
+                self.over[key] = self.now
+                info = GAUGE_INFO[key[1]]
+                crossings.append(Crossing(place, info, Edge.STARTED, *reached[key], self.now, cause, key[2]))
+            for key in [key for key in self.over if key[0] == place and key not in reached]:
+                info = GAUGE_INFO[key[1]]
+                top = ceiling(self.limits(place).get(info.dimension), info, self.policy.multipliers)
+                usage = self.tally.totals(place)[info.gauge]
+                crossings.append(Crossing(place, info, Edge.ENDED, top, usage, self.over.pop(key), cause, key[2]))
         if crossings and self.seq == self.state.seq:
             self.seq += 1  # what is told is state too: a state without it must not be taken for this one
         return tuple(replace(crossing, seq=self.seq) for crossing in crossings)
@@ -193,6 +275,8 @@ class Book:
             self.over,
             self.next_expiry,
             before.decisions,
+            self.measured,
+            tuple(self.waiters),
         )
         return Outcome(
             state,
@@ -203,6 +287,10 @@ class Book:
             frozenset(self._holds),
             self.tally.changed,
             crossings,
+            tuple(self.woken),
+            frozenset(self._scans),
+            frozenset(self._measured),
+            {name: self.nodes[name] for name in self._moved_nodes},
         )
 
     def _record(
@@ -211,16 +299,37 @@ class Book:
         deployment: str,
         content: Content,
         *,
-        hold: str = "",
+        hold: Hold | None = None,
         hold_state: HoldState | None = None,
         revision: int | None = None,
         gone: bool = False,
     ) -> None:
         """Take the next sequence number for one step of history."""
         self.seq += 1
-        self._changes.append(Change(self.seq, kind, deployment, content, hold, hold_state, revision, gone))
+        named = (hold.id, hold.replaces, hold.surge) if hold is not None else ("", (), False)
+        self._changes.append(
+            Change(
+                self.seq,
+                kind,
+                deployment,
+                content,
+                named[0],
+                hold_state,
+                revision,
+                gone,
+                named[1],
+                named[2],
+                self.request_id,
+            )
+        )
 
 
-def _same(stored: Content, told: Content) -> bool:
-    """Compare what a deployment is; multipliers are ours, not part of what was told."""
-    return stored.place == told.place and stored.app == told.app and stored.footprint == told.footprint
+def _not_newer(present: Charge, revision: int, content: Content, *, gone: bool) -> Settlement:
+    """Answer a settle that changes nothing. Multipliers and nodes are not part of what was told."""
+    if revision < present.revision:
+        return Settlement(present.deployment, present.revision, SettleOutcome.STALE)
+    stored = present.content
+    same = (stored.place, stored.app, stored.footprint) == (content.place, content.app, content.footprint)
+    if present.gone == gone and (gone or same):
+        return Settlement(present.deployment, revision, SettleOutcome.UNCHANGED)
+    return Settlement(present.deployment, revision, None, codes.REVISION_CONFLICT)

@@ -1,12 +1,13 @@
 """Which of several snapshots is the tenant's entitlement: the highest version, in whatever order they come."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from plimsoll_contracts.versions import Standing, standing
+from plimsoll_quota_enforcer.domain import waits
 from plimsoll_quota_enforcer.domain.book import Book
-from plimsoll_quota_enforcer.domain.model import TENANT, Entitlement
+from plimsoll_quota_enforcer.domain.model import TENANT, Entitlement, Node
 from plimsoll_quota_enforcer.domain.state import Outcome, Policy, TenantState
 
 
@@ -20,7 +21,13 @@ class Entitled:
     """Which of the snapshots the state now has; None where it kept what it had."""
 
 
-def entitle(state: TenantState, snapshots: Sequence[Entitlement], now: datetime, policy: Policy) -> Entitled:
+def entitle(
+    state: TenantState,
+    snapshots: Sequence[Entitlement],
+    now: datetime,
+    policy: Policy,
+    nodes: Mapping[str, Node] | None = None,
+) -> Entitled:
     """Project the snapshots of one tenant; a lowered limit may be crossed by it, which is told."""
     present, winner = state.entitlement, None
     projected: list[Standing] = []
@@ -32,7 +39,9 @@ def entitle(state: TenantState, snapshots: Sequence[Entitlement], now: datetime,
         projected.append(stands)
     if winner is None or present is None:
         return Entitled(Outcome(state), tuple(projected), None)
-    book = Book(replace(state, entitlement=replace(present, at=now)), now, policy)
+    book = Book(replace(state, entitlement=replace(present, at=now)), now, policy, nodes)
     book.expire_holds()
     book.seq += 1
+    if book.waiters:
+        waits.wake(book)
     return Entitled(book.finish("entitlement", also=(TENANT,)), tuple(projected), winner)

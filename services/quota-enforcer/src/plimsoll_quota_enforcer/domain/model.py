@@ -64,6 +64,8 @@ GAUGES: tuple[GaugeInfo, ...] = (
 )
 """Every gauge, in the order in which violations are reported (DESIGN 5.3 rule 2)."""
 
+GAUGE_INFO: Mapping[Gauge, GaugeInfo] = {info.gauge: info for info in GAUGES}
+
 
 @dataclass(frozen=True, slots=True)
 class Multipliers:
@@ -110,7 +112,7 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """How many replicas of one service run, and what each reserves, raw: millicores and bytes to find a node for."""
+    """One service of a deployment: how many replicas, and what each reserves, raw. Millicores, bytes."""
 
     service: str
     count: int
@@ -118,14 +120,56 @@ class Replica:
     memory: int
 
 
+NodeShare = tuple[str, int, int]
+"""What a deployment has on one node, raw: (node, millicores, bytes)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a deployment is, apart from its revision: where it lies, of which app, and how large."""
+    """What a deployment is, apart from its revision: where it lies, of which app, how large, and on which nodes."""
 
     place: Place
     app: str
     footprint: Footprint
     multipliers: Multipliers = BUILT_IN
+    nodes: tuple[NodeShare, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node: what its agent last told, and what holds and charges have there."""
+
+    name: str
+    pool: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    capacity: tuple[int, int] | None = None
+    """Millicores and bytes; None is not known, and no gate."""
+    allocated: tuple[int, int] = (0, 0)
+    schedulable: bool = True
+    version: int = 0
+    """Of its report; 0 before the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Where a deployment shall run: one node, or any of a pool with these labels; and what has to be placed."""
+
+    node: str = ""
+    pool: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    replicas: tuple[Replica, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one scope was found to take on disk. Of two measurements the later by ``order`` holds."""
+
+    bytes: int
+    order: tuple[int, int]
+    """(term, scan): no clock is compared."""
+    at: datetime
+    method: str
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +195,15 @@ class Hold:
     settled_revision: int | None = None
     """At which revision its commit was settled or found stale; None before any commit."""
     settled_outcome: str | None = None
+    replaces: tuple[str, ...] = ()
+    """Deployments that end with its commit; until then the group counts as one (DESIGN 5.3 rule 4)."""
+    surge: bool = False
+    """The target counts on top of what it replaces."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The deployments that this hold binds: its own and those it replaces."""
+        return (self.deployment, *self.replaces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +249,29 @@ class StoredDecision:
     """The hold that the decision opened, whose present state is told on a repeat."""
 
 
+Lack = tuple[str, str, str]
+"""What there was too little of: (environment, stack, gauge) of a limit, ("", "node", name) or ("", "pool", name)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyTo:
+    """Where an answer goes, as the request's headers say."""
+
+    topic: str
+    partition: int | None
+    correlation_id: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a request would rather wait than be refused, and what a later answer needs."""
+
+    seconds: int
+    reply_to: ReplyTo
+    body: str
+    """The request in canonical form, from which it is read again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One request, as the engine decides it: the five verbs in one shape."""
@@ -216,6 +292,26 @@ class Ask:
     hold: str = ""
     revision: int | None = None
     deadline: datetime | None = None
+    replaces: tuple[str, ...] = ()
+    surge: bool = False
+    placing: Placing | None = None
+    patience: Patience | None = None
+    replaced: Mapping[str, int] = field(default_factory=dict)
+    """At which revisions replaced deployments ended, as a commit says."""
+    nodes: tuple[NodeShare, ...] | None = None
+    """Where it really runs, as a commit or adjust says; None says nothing of it."""
+    notes: tuple[str, ...] = ()
+    """What was read differently than may be expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A reserve that waits for room, and what it lacked when it was last judged."""
+
+    ask: Ask
+    since: datetime
+    until: datetime
+    lacks: frozenset[Lack]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,41 @@ from plimsoll_quota_enforcer.domain.model import (
     GaugeInfo,
     Hold,
     Limit,
+    Measured,
     Multipliers,
+    Node,
     Place,
     StoredDecision,
+    Waiter,
 )
-from plimsoll_quota_enforcer.domain.tally import Share, Tally
+from plimsoll_quota_enforcer.domain.multipliers import Bounds
+from plimsoll_quota_enforcer.domain.tally import Tally
 
-OverKey = tuple[Place, Gauge]
+OVER = "over"
+"""The threshold that stands for the limit itself: usage above it."""
+
+OverKey = tuple[Place, Gauge, str]
+"""What was reached: a place, a gauge, and which threshold of its limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A mark below or at a limit that is told when usage reaches it: a share of the limit, or an amount."""
+
+    name: str
+    percent: int | None = None
+    dimension: Dimension | None = None
+    """With an amount: which dimension it is of."""
+    amount: int = 0
+
+    def reached(self, dimension: Dimension, total: int, ceiling: int) -> bool:
+        """Tell whether usage is at or above the mark, where a limit holds at all."""
+        if self.percent is not None:
+            return total * 100 >= ceiling * self.percent
+        return dimension is self.dimension and total >= self.amount
+
+
+_NO_WIDENING = Bounds(BUILT_IN.reservation_milli, BUILT_IN.limit_milli)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +66,13 @@ class Policy:
     """How far back a request may have been issued, and so how long a repeat is recognised."""
     clock_skew: timedelta = timedelta(minutes=5)
     """How far ahead of the database's clock a caller's may run."""
+    bounds: Bounds = _NO_WIDENING
+    """How far a request's own multipliers may widen."""
+    require_resources: bool = False
+    """Whether a service without resources is refused, not just named."""
+    thresholds: tuple[Threshold, ...] = ()
+    wait_seconds_max: int = 300
+    """Nobody waits longer for room, whatever is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +80,8 @@ class TenantState:
     """Everything that a decision about one tenant rests on, as of ``seq``.
 
     ``charges`` has every live charge, and the tombstones that the batch names. ``holds`` (by id) has every open
-    hold, and the closed ones that the batch names; ``open_holds`` finds a deployment's open one.
+    hold, and the closed ones that the batch names; ``open_holds`` finds the open one that a deployment is in, as its
+    target or as replaced.
     """
 
     tenant: str
@@ -63,11 +99,9 @@ class TenantState:
     """No open hold expires before this; None where none is open."""
     decisions: Mapping[str, StoredDecision] = field(default_factory=dict)
     """Earlier answers to the request ids of the batch."""
-
-    def share(self, deployment: str) -> Share:
-        """Return what one deployment has now."""
-        hold = self.open_holds.get(deployment)
-        return Share(self.charges.get(deployment), self.holds[hold] if hold is not None else None)
+    measured: Mapping[Place, Measured] = field(default_factory=dict)
+    waiters: tuple[Waiter, ...] = ()
+    """In the order in which they came."""
 
 
 def fold(
@@ -80,22 +114,27 @@ def fold(
     defaults: Mapping[Dimension, Limit],
     entitlement: Entitlement | None,
     over: Mapping[OverKey, datetime],
+    measured: Mapping[Place, Measured] | None = None,
+    waiters: tuple[Waiter, ...] = (),
 ) -> TenantState:
     """Build a state from the truth: usage is folded from charges and open holds, never trusted from a cache."""
-    still_open = {hold.deployment: hold.id for hold in holds.values() if hold.state is HoldState.OPEN}
-    tally = Tally.fold(charges.values(), (holds[hold] for hold in still_open.values()))
+    still_open = [hold for hold in holds.values() if hold.state is HoldState.OPEN]
+    open_holds = {member: hold.id for hold in still_open for member in hold.members}
+    tally = Tally.fold(charges, still_open, {place: each.bytes for place, each in (measured or {}).items()})
     return TenantState(
         tenant,
         seq,
         charges,
         holds,
-        still_open,
+        open_holds,
         tally.branch(),
         limits,
         defaults,
         entitlement,
         over,
-        min((holds[hold].expires_at for hold in still_open.values()), default=None),
+        min((hold.expires_at for hold in still_open), default=None),
+        measured=measured or {},
+        waiters=waiters,
     )
 
 
@@ -105,6 +144,7 @@ class ChangeKind(StrEnum):
     SETTLED = "settled"
     HOLD_OPENED = "hold_opened"
     HOLD_CLOSED = "hold_closed"
+    MEASURED = "measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +159,10 @@ class Change:
     hold_state: HoldState | None = None
     revision: int | None = None
     gone: bool = False
+    replaces: tuple[str, ...] = ()
+    surge: bool = False
+    request_id: str = ""
+    """Which request caused it; empty for facts, expiries and measurements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +194,21 @@ class Violation:
     def would_fit(self) -> int:
         """The largest rise that would have been allowed here."""
         return max(0, self.headroom)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A node or pool without room, in one dimension. All figures raw, in base units."""
+
+    code: Code
+    node: str
+    pool: str
+    dimension: Dimension
+    capacity: int
+    allocated: int
+    asked: int
+    largest_free: int
+    eligible: int
 
 
 class Passage(StrEnum):
@@ -200,6 +259,12 @@ class Decision:
     """Whether the answer must be kept, so that a repeat gets it again."""
     repeats: "StoredDecision | Decision | None" = None
     """The earlier answer, when this is a repeat."""
+    shortfalls: tuple[Shortfall, ...] = ()
+    replaced: tuple[Settlement, ...] = ()
+    notes: tuple[str, ...] = ()
+    waits: bool = False
+    """There is no answer yet: the request waits for room."""
+    waited: timedelta | None = None
 
 
 class Edge(StrEnum):
@@ -220,6 +285,7 @@ class Crossing:
     usage: int
     since: datetime
     cause: str
+    threshold: str = OVER
     seq: int = 0
 
 
@@ -238,3 +304,11 @@ class Outcome:
     places: frozenset[Place] = frozenset()
     """Places whose usage was written."""
     crossings: tuple[Crossing, ...] = ()
+    woken: tuple[Decision, ...] = ()
+    """Answers to requests that waited, whose ``patience`` says where they go."""
+    scans: frozenset[Place] = frozenset()
+    """Leaves that gave disk back, whose figure stands until they are measured."""
+    measured: frozenset[Place] = frozenset()
+    """Places whose measurement was written."""
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    """Nodes whose allocation moved, as they are now."""

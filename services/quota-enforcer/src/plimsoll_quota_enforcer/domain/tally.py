@@ -13,15 +13,15 @@ Member = tuple[int, Place | str]
 Members = frozenset[Member]
 
 _NO_MEMBERS: Members = frozenset()
-_NO_MEMBER_RISE = [0] * (_GAUGES - len(NOTHING))
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one deployment has: its charge, its open hold, or both."""
+    """What counts as one: a deployment's charge, its open hold, and the charges that the hold replaces."""
 
     charge: Charge | None
     hold: Hold | None
+    replaced: tuple[Charge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ def _members(content: Content) -> Members:
 
 def _parts(share: Share) -> Mapping[Place, _Part]:
     """Return what a share counts for at each place; what lies outside a place counts nothing there."""
+    if share.replaced and share.hold is not None:
+        return _parts_of_group(share, share.hold)
     charge = share.charge.content if share.charge is not None and not share.charge.gone else None
     target = share.hold.target if share.hold is not None else None
     if target is None:
@@ -79,8 +81,75 @@ def _parts(share: Share) -> Mapping[Place, _Part]:
     }
 
 
+def _parts_of_group(share: Share, hold: Hold) -> Mapping[Place, _Part]:
+    """Count a replacement (rule 4): ``max(sum replaced, target)``, or the target on top where it surges."""
+    own = [share.charge.content] if share.charge is not None and not share.charge.gone else []
+    replaced = [charge.content for charge in share.replaced if not charge.gone]
+    wanted, wanted_members = hold.target.footprint.charged(hold.target.multipliers), _members(hold.target)
+    there = chain(hold.target.place)
+    parts: dict[Place, _Part] = {}
+    for place in {place for content in (hold.target, *own, *replaced) for place in chain(content.place)}:
+        mine, theirs = _sum_at(place, own), _sum_at(place, replaced)
+        settled = _plus(mine, theirs)
+        target = wanted if place in there else NOTHING
+        total = _plus(theirs, _maximum(mine, target)) if hold.surge else _maximum(settled, target)
+        members = frozenset().union(*(_members(c) for c in (*own, *replaced) if place in chain(c.place)))
+        parts[place] = _Part(settled, total, members, members | wanted_members if place in there else members)
+    return parts
+
+
+def _sum_at(place: Place, contents: Iterable[Content]) -> Amounts:
+    total = NOTHING
+    for content in contents:
+        if place in chain(content.place):
+            total = _plus(total, content.footprint.charged(content.multipliers))
+    return total
+
+
+def _plus(a: Amounts, b: Amounts) -> Amounts:
+    return (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], a[4] + b[4], a[5] + b[5])
+
+
 def _maximum(a: Amounts, b: Amounts) -> Amounts:
     return (max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3]), max(a[4], b[4]), max(a[5], b[5]))
+
+
+def _parts_by_place(shares: Iterable[Share]) -> Mapping[Place, list[_Part]]:
+    found: dict[Place, list[_Part]] = {}
+    for share in shares:
+        for place, part in _parts(share).items():
+            found.setdefault(place, []).append(part)
+    return found
+
+
+def share_of(hold: Hold, charges: Mapping[str, Charge]) -> Share:
+    """Return what an open hold binds together."""
+    replaced = tuple(charges[name] for name in hold.replaces if name in charges) if hold.replaces else ()
+    return Share(charges.get(hold.deployment), hold, replaced)
+
+
+def lifts(measured: Mapping[Place, int], settled: Mapping[Place, int]) -> Mapping[Place, int]:
+    """Return by how much measurements raise each place's disk (DESIGN 5.3 rule 9).
+
+    A leaf has ``max(settled, measured)``; a parent ``max(measured, sum of children)``, where what lies in it
+    directly counts as a child.
+    """
+    found: dict[Place, int] = {}
+    raised: dict[Place, int] = {}
+    # Children first: stacks, then environments, then the tenant.
+    for place in sorted({*measured, *settled}, key=lambda each: (not each[1], not each[0])):
+        have = settled.get(place, 0)
+        used = max(measured.get(place, 0), have + raised.get(place, 0))
+        if used > have:
+            found[place] = used - have
+            parent = chain(place)[1:2]
+            for each in parent:
+                raised[each] = raised.get(each, 0) + used - have
+    return found
+
+
+def _lifted(figures: Sequence[int], lift: int) -> tuple[int, ...]:
+    return (*figures[: Gauge.DISK], figures[Gauge.DISK] + lift, *figures[Gauge.DISK + 1 :])
 
 
 class _ScopeTally:
@@ -129,27 +198,45 @@ class _ScopeTally:
 class Tally:
     """Usage of every scope of one tenant. ``branch`` gives a copy to work on that shares what it does not change."""
 
-    __slots__ = ("_own", "_scopes")
+    __slots__ = ("_lifts", "_measured", "_own", "_scopes")
 
-    def __init__(self, scopes: dict[Place, _ScopeTally] | None = None) -> None:
-        """Start from nothing, or from figures that are shared until they change."""
+    def __init__(
+        self, scopes: dict[Place, _ScopeTally] | None = None, measured: Mapping[Place, int] | None = None
+    ) -> None:
+        """Start from nothing, or from figures that are shared until they change; and from what was measured."""
         self._scopes: dict[Place, _ScopeTally] = scopes if scopes is not None else {}
         self._own: set[Place] = set()
+        self._measured: Mapping[Place, int] = measured or {}
+        self._lifts: Mapping[Place, int] | None = None
 
     @classmethod
-    def fold(cls, charges: Iterable[Charge], holds: Iterable[Hold]) -> "Tally":
-        """Compute usage from the truth: all charges, and the open holds (at most one per deployment)."""
-        by_deployment = {hold.deployment: hold for hold in holds}
-        tally = cls()
-        for charge in charges:
-            tally.replace(Share(None, None), Share(charge, by_deployment.pop(charge.deployment, None)))
-        for hold in by_deployment.values():
-            tally.replace(Share(None, None), Share(None, hold))
+    def fold(
+        cls, charges: Mapping[str, Charge], open_holds: Iterable[Hold], measured: Mapping[Place, int] | None = None
+    ) -> "Tally":
+        """Compute usage from the truth: all charges, the open holds, and what disks were measured to have."""
+        tally = cls(measured=measured)
+        shares: list[Share] = []
+        bound: set[str] = set()
+        for hold in open_holds:
+            bound.update(hold.members)
+            shares.append(share_of(hold, charges))
+        shares.extend(Share(charge, None) for name, charge in charges.items() if name not in bound)
+        tally.replace((), shares)
+        for place in measured or ():
+            for each in chain(place):
+                tally._writable(each)
         return tally
 
     def branch(self) -> "Tally":
         """Return a tally with the same figures whose changes this one does not see."""
-        return Tally(self._scopes.copy())
+        return Tally(self._scopes.copy(), self._measured)
+
+    def measure(self, place: Place, amount: int) -> None:
+        """Let a place be known to have this many bytes on disk."""
+        self._measured = {**self._measured, place: amount}
+        self._lifts = None
+        for each in chain(place):
+            self._writable(each)
 
     @property
     def changed(self) -> frozenset[Place]:
@@ -163,35 +250,61 @@ class Tally:
     def usage(self, place: Place) -> Usage:
         """Return the figures of one place; nothing known is nothing used."""
         scope = self._scopes.get(place)
-        return Usage(tuple(scope.settled), tuple(scope.total)) if scope is not None else NO_USAGE
+        if scope is None:
+            return NO_USAGE
+        lift = self._lift(place)
+        if not lift:
+            return Usage(tuple(scope.settled), tuple(scope.total))
+        return Usage(_lifted(scope.settled, lift), _lifted(scope.total, lift))
 
     def totals(self, place: Place) -> Sequence[int]:
         """Return used + held of one place by gauge; not a copy, so only to be read, and at once."""
         scope = self._scopes.get(place)
-        return scope.total if scope is not None else NO_USAGE.total
+        if scope is None:
+            return NO_USAGE.total
+        lift = self._lift(place)
+        return scope.total if not lift else _lifted(scope.total, lift)
 
-    def replace(self, before: Share, after: Share) -> None:
-        """Count a deployment's new share instead of its old one."""
-        for sign, parts in ((-1, _parts(before)), (1, _parts(after))):
-            for place, part in parts.items():
-                self._writable(place).count(part, sign)
+    def settled_disk(self, place: Place) -> int:
+        """Return the bytes that charges have at a place, whatever was measured."""
+        scope = self._scopes.get(place)
+        return scope.settled[Gauge.DISK] if scope is not None else 0
 
-    def rise(self, before: Share, after: Share) -> Mapping[Place, tuple[int, ...]]:
-        """Return by how much the totals of each place would change, per gauge, if one share replaced the other."""
-        old, new = _parts(before), _parts(after)
-        return {place: self._rise_at(place, old.get(place), new.get(place)) for place in {*old, *new}}
+    def _lift(self, place: Place) -> int:
+        """By how much measurements raise a place's disk above what is settled there (rule 9)."""
+        if not self._measured:
+            return 0
+        if self._lifts is None:
+            self._lifts = lifts(self._measured, {place: self.settled_disk(place) for place in self._scopes})
+        return self._lifts.get(place, 0)
 
-    def _rise_at(self, place: Place, old: _Part | None, new: _Part | None) -> tuple[int, ...]:
+    def replace(self, before: Iterable[Share], after: Iterable[Share]) -> None:
+        """Count these shares instead of those."""
+        for sign, shares in ((-1, before), (1, after)):
+            for share in shares:
+                for place, part in _parts(share).items():
+                    self._writable(place).count(part, sign)
+        self._lifts = None
+
+    def rise(self, before: Iterable[Share], after: Iterable[Share]) -> Mapping[Place, tuple[int, ...]]:
+        """Return by how much the totals of each place would change, per gauge, with these shares instead of those."""
+        old, new = _parts_by_place(before), _parts_by_place(after)
+        return {place: self._rise_at(place, old.get(place, ()), new.get(place, ())) for place in {*old, *new}}
+
+    def _rise_at(self, place: Place, old: Sequence[_Part], new: Sequence[_Part]) -> tuple[int, ...]:
         known = self._scopes.get(place)
-        less = old.total if old is not None else NOTHING
-        more = new.total if new is not None else NOTHING
-        rise = [have - had for have, had in zip(more, less, strict=True)] + _NO_MEMBER_RISE
-        gone = old.total_members if old is not None else _NO_MEMBERS
-        come = new.total_members if new is not None else _NO_MEMBERS
-        for member in come - gone:
-            rise[member[0]] += known is None or member not in known.members
-        for member in gone - come:
-            rise[member[0]] -= known is not None and known.members.get(member, (0, 0))[1] == 1
+        rise = [0] * _GAUGES
+        counts: dict[Member, int] = {}
+        for sign, parts in ((-1, old), (1, new)):
+            for part in parts:
+                for gauge, amount in enumerate(part.total):
+                    rise[gauge] += sign * amount
+                for member in part.total_members:
+                    counts[member] = counts.get(member, 0) + sign
+        for member, change in counts.items():
+            if change:
+                have = known.members.get(member, (0, 0))[1] if known is not None else 0
+                rise[member[0]] += (have + change > 0) - (have > 0)
         return tuple(rise)
 
     def _writable(self, place: Place) -> _ScopeTally:

@@ -28,6 +28,20 @@ SELECT * FROM entitlements WHERE tenant = ANY ($1::text[])
 -- name: load_over_limits
 SELECT * FROM over_limits WHERE tenant = ANY ($1::text[])
 
+-- name: load_measured
+SELECT * FROM measured WHERE tenant = ANY ($1::text[]) AND bytes IS NOT NULL
+
+-- name: load_waiters
+SELECT * FROM waiters WHERE tenant = ANY ($1::text[]) ORDER BY tenant, seq, request_id
+
+-- name: open_nodes
+-- Nodes that are named before they ever reported: what is not there cannot be locked.
+INSERT INTO nodes (node) SELECT n FROM unnest($1::text[]) AS n ORDER BY n COLLATE "C" ON CONFLICT DO NOTHING
+
+-- name: lock_nodes
+-- After all guards, in one order, by whoever may move what is allocated there.
+SELECT * FROM nodes WHERE node = ANY ($1::text[]) OR pool = ANY ($2::text[]) ORDER BY node FOR UPDATE
+
 -- name: load_defaults
 SELECT * FROM defaults
 
@@ -61,34 +75,41 @@ WHERE t.tenant = x.tenant
 -- name: save_charges
 INSERT INTO charges (
     tenant, deployment, revision, gone, environment, stack, app, cpu_reserved, cpu_limit, memory_reserved,
-    memory_limit, disk, vapps, reservation_milli, limit_milli, changed_seq, changed_at)
-SELECT x.*, $17 FROM unnest(
+    memory_limit, disk, vapps, reservation_milli, limit_milli, nodes, changed_seq, changed_at)
+SELECT x.*, $18 FROM unnest(
     $1::text[], $2::text[], $3::bigint[], $4::boolean[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bigint[],
-    $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::int[], $15::int[], $16::bigint[]) AS x
+    $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::int[], $15::int[], $16::jsonb[], $17::bigint[]) AS x
 ON CONFLICT (tenant, deployment) DO UPDATE SET
     revision = excluded.revision, gone = excluded.gone, environment = excluded.environment, stack = excluded.stack,
     app = excluded.app, cpu_reserved = excluded.cpu_reserved, cpu_limit = excluded.cpu_limit,
     memory_reserved = excluded.memory_reserved, memory_limit = excluded.memory_limit, disk = excluded.disk,
     vapps = excluded.vapps, reservation_milli = excluded.reservation_milli, limit_milli = excluded.limit_milli,
-    changed_seq = excluded.changed_seq, changed_at = excluded.changed_at, omitted_since = NULL
+    nodes = excluded.nodes, changed_seq = excluded.changed_seq, changed_at = excluded.changed_at, omitted_since = NULL
 
 -- name: save_holds
 -- Closed ones come first in the arrays: a deployment's next hold may open in the same batch.
 INSERT INTO holds (
     tenant, request_id, deployment, environment, stack, app, cpu_reserved, cpu_limit, memory_reserved,
-    memory_limit, disk, vapps, reservation_milli, limit_milli, expires_at, state, settled_revision, settled_outcome,
-    changed_at)
-SELECT x.*, $19 FROM unnest(
+    memory_limit, disk, vapps, reservation_milli, limit_milli, nodes, expires_at, state, settled_revision,
+    settled_outcome, replaces, surge, changed_at)
+SELECT x.tenant, x.request_id, x.deployment, x.environment, x.stack, x.app, x.cpu_reserved, x.cpu_limit,
+    x.memory_reserved, x.memory_limit, x.disk, x.vapps, x.reservation_milli, x.limit_milli, x.nodes, x.expires_at, x.state,
+    x.settled_revision, x.settled_outcome, x.replaces::text[], x.surge, $22
+FROM unnest(
     $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
-    $10::bigint[], $11::bigint[], $12::bigint[], $13::int[], $14::int[], $15::timestamptz[], $16::text[], $17::bigint[],
-    $18::text[]) AS x
+    $10::bigint[], $11::bigint[], $12::bigint[], $13::int[], $14::int[], $15::jsonb[], $16::timestamptz[], $17::text[],
+    $18::bigint[], $19::text[], $20::text[], $21::boolean[])
+    AS x (tenant, request_id, deployment, environment, stack, app, cpu_reserved, cpu_limit, memory_reserved, memory_limit,
+          disk, vapps, reservation_milli, limit_milli, nodes, expires_at, state, settled_revision, settled_outcome,
+          replaces, surge)
 ON CONFLICT (tenant, request_id) DO UPDATE SET
     deployment = excluded.deployment, environment = excluded.environment, stack = excluded.stack, app = excluded.app,
     cpu_reserved = excluded.cpu_reserved, cpu_limit = excluded.cpu_limit, memory_reserved = excluded.memory_reserved,
     memory_limit = excluded.memory_limit, disk = excluded.disk, vapps = excluded.vapps,
-    reservation_milli = excluded.reservation_milli, limit_milli = excluded.limit_milli,
+    reservation_milli = excluded.reservation_milli, limit_milli = excluded.limit_milli, nodes = excluded.nodes,
     expires_at = excluded.expires_at, state = excluded.state, settled_revision = excluded.settled_revision,
-    settled_outcome = excluded.settled_outcome, changed_at = excluded.changed_at
+    settled_outcome = excluded.settled_outcome, replaces = excluded.replaces, surge = excluded.surge,
+    changed_at = excluded.changed_at
 
 -- name: save_usage
 INSERT INTO usage (tenant, environment, stack, used, held, changed_at)
@@ -111,23 +132,63 @@ FROM unnest(
 -- name: save_changes
 INSERT INTO changes (
     tenant, seq, kind, deployment, environment, stack, app, amounts, reservation_milli, limit_milli, hold, hold_state,
-    revision, gone, at, day)
+    revision, gone, replaces, surge, request_id, at, day)
 SELECT x.tenant, x.seq, x.kind, x.deployment, x.environment, x.stack, x.app, x.amounts::bigint[], x.reservation_milli,
-    x.limit_milli, x.hold, x.hold_state, x.revision, x.gone, $15, $16
+    x.limit_milli, x.hold, x.hold_state, x.revision, x.gone, x.replaces::text[], x.surge, x.request_id, $18, $19
 FROM unnest(
     $1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::int[],
-    $10::int[], $11::text[], $12::text[], $13::bigint[], $14::boolean[])
+    $10::int[], $11::text[], $12::text[], $13::bigint[], $14::boolean[], $15::text[], $16::boolean[], $17::text[])
     AS x (tenant, seq, kind, deployment, environment, stack, app, amounts, reservation_milli, limit_milli, hold,
-          hold_state, revision, gone)
+          hold_state, revision, gone, replaces, surge, request_id)
+
+-- name: save_measured
+INSERT INTO measured (tenant, environment, stack, bytes, term, scan, measured_at, method, complete)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::timestamptz[], $8::text[],
+    $9::boolean[])
+ON CONFLICT (tenant, environment, stack) DO UPDATE SET
+    bytes = excluded.bytes, term = excluded.term, scan = excluded.scan, measured_at = excluded.measured_at,
+    method = excluded.method, complete = excluded.complete
+
+-- name: save_waiters
+INSERT INTO waiters (
+    tenant, request_id, seq, request, reply_topic, reply_partition, correlation_id, since, until, lacks, tried_at)
+SELECT x.*, $11 FROM unnest(
+    $1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::int[], $7::bytea[], $8::timestamptz[],
+    $9::timestamptz[], $10::jsonb[]) AS x
+ON CONFLICT (tenant, request_id) DO UPDATE SET
+    reply_topic = excluded.reply_topic, reply_partition = excluded.reply_partition,
+    correlation_id = excluded.correlation_id, lacks = excluded.lacks, tried_at = excluded.tried_at
+
+-- name: forget_waiters
+DELETE FROM waiters w USING unnest($1::text[], $2::text[]) AS x (tenant, request_id)
+WHERE w.tenant = x.tenant AND w.request_id = x.request_id
+
+-- name: note_waiters_tried
+UPDATE waiters SET tried_at = $2 WHERE tenant = ANY ($1::text[])
+
+-- name: save_nodes
+UPDATE nodes n SET
+    pool = x.pool, labels = x.labels, schedulable = x.schedulable, cpu_capacity = x.cpu_capacity,
+    memory_capacity = x.memory_capacity, cpu_allocated = x.cpu_allocated, memory_allocated = x.memory_allocated,
+    report_version = x.report_version,
+    reported_at = CASE WHEN x.report_version > n.report_version THEN $10 ELSE n.reported_at END
+FROM unnest(
+    $1::text[], $2::text[], $3::jsonb[], $4::boolean[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+    $9::bigint[])
+    AS x (node, pool, labels, schedulable, cpu_capacity, memory_capacity, cpu_allocated, memory_allocated, report_version)
+WHERE n.node = x.node
 
 -- name: save_over_limits
-INSERT INTO over_limits (tenant, environment, stack, gauge, since)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::timestamptz[])
-ON CONFLICT (tenant, environment, stack, gauge) DO UPDATE SET since = excluded.since
+INSERT INTO over_limits (tenant, environment, stack, gauge, threshold, since)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::timestamptz[])
+ON CONFLICT (tenant, environment, stack, gauge, threshold) DO UPDATE SET since = excluded.since
 
 -- name: forget_over_limits
-DELETE FROM over_limits o USING unnest($1::text[], $2::text[], $3::text[], $4::smallint[]) AS x (tenant, environment, stack, gauge)
+DELETE FROM over_limits o
+USING unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::text[]) AS x (tenant, environment, stack, gauge, threshold)
 WHERE o.tenant = x.tenant AND o.environment = x.environment AND o.stack = x.stack AND o.gauge = x.gauge
+    AND o.threshold = x.threshold
 
 -- name: save_entitlements
 INSERT INTO entitlements (
@@ -152,11 +213,14 @@ ON CONFLICT (instance, gate) DO UPDATE SET total = fail_opens.total + excluded.t
 SELECT gate, total FROM fail_opens WHERE instance = $1
 
 -- name: tenants_to_sweep
--- Holds whose time has passed, limits whose time has passed, and tenants not yet judged by the present defaults.
+-- Holds whose time has passed, limits whose time has passed, tenants not yet judged by the present defaults, and
+-- those where somebody waits: room on nodes may have come free elsewhere.
 SELECT tenant FROM (
     (SELECT DISTINCT tenant FROM holds WHERE state = 'open' AND expires_at <= clock_timestamp() LIMIT $1)
     UNION
     (SELECT DISTINCT tenant FROM limits WHERE expires_at <= clock_timestamp() LIMIT $1)
+    UNION
+    (SELECT tenant FROM waiters WHERE tried_at <= clock_timestamp() - interval '0.5 seconds' ORDER BY tried_at LIMIT $1)
     UNION
     (SELECT t.tenant FROM tenants t, platform p WHERE t.defaults_version < p.defaults_version LIMIT $1)
 ) AS due ORDER BY tenant LIMIT $1

@@ -5,18 +5,33 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from plimsoll_contracts.dimensions import Dimension
-from plimsoll_contracts.enforcement import Verb
-from plimsoll_quota_enforcer.domain.model import Ask, Charge, Fact, Gauge, Hold, Limit, StoredDecision
+from plimsoll_contracts.enforcement import HoldState, Verb
+from plimsoll_quota_enforcer.domain.model import (
+    Ask,
+    Charge,
+    Fact,
+    Gauge,
+    Hold,
+    Limit,
+    Measured,
+    Node,
+    Place,
+    ReplyTo,
+    StoredDecision,
+    Waiter,
+)
+from plimsoll_quota_enforcer.domain.placing import Needed
 from plimsoll_quota_enforcer.domain.state import OverKey, Policy, TenantState, fold
+from plimsoll_quota_enforcer.requests import Decoder
 from plimsoll_quota_enforcer.storage import rows
 from plimsoll_quota_enforcer.storage.queries import QUERIES
 from plimsoll_streams.transactions import Connection
 
 
 async def load(
-    connection: Connection, seqs: Mapping[str, int], defaults: Mapping[Dimension, Limit]
+    connection: Connection, seqs: Mapping[str, int], defaults: Mapping[Dimension, Limit], policy: Policy
 ) -> dict[str, TenantState]:
-    """Load whole tenants: every live charge, open hold, limit and crossing, and the entitlement."""
+    """Load whole tenants: all that counts and binds, without what only a batch may name."""
     tenants = list(seqs)
     charges: dict[str, dict[str, Charge]] = {tenant: {} for tenant in tenants}
     for row in await connection.fetch(QUERIES["load_charges"], tenants):
@@ -30,7 +45,16 @@ async def load(
     }
     over: dict[str, dict[OverKey, datetime]] = {tenant: {} for tenant in tenants}
     for row in await connection.fetch(QUERIES["load_over_limits"], tenants):
-        over[row["tenant"]][(row["environment"], row["stack"]), Gauge(row["gauge"])] = row["since"]
+        key = ((row["environment"], row["stack"]), Gauge(row["gauge"]), row["threshold"])
+        over[row["tenant"]][key] = row["since"]
+    measured: dict[str, dict[Place, Measured]] = {tenant: {} for tenant in tenants}
+    for row in await connection.fetch(QUERIES["load_measured"], tenants):
+        measured[row["tenant"]][row["environment"], row["stack"]] = rows.measured(row)
+    waiters: dict[str, list[Waiter]] = {tenant: [] for tenant in tenants}
+    decoder = Decoder(policy)
+    for row in await connection.fetch(QUERIES["load_waiters"], tenants):
+        reply_to = ReplyTo(row["reply_topic"], row["reply_partition"], row["correlation_id"])
+        waiters[row["tenant"]].append(rows.waiter(row, decoder.again(row["request"], reply_to)))
     return {
         tenant: fold(
             tenant,
@@ -41,9 +65,22 @@ async def load(
             defaults=defaults,
             entitlement=entitlements.get(tenant),
             over=over[tenant],
+            measured=measured[tenant],
+            waiters=tuple(waiters[tenant]),
         )
         for tenant in tenants
     }
+
+
+async def lock_nodes(connection: Connection, needed: Needed, reported: Sequence[str]) -> dict[str, Node]:
+    """Lock the nodes that may be needed, in order; one that was never heard of is made first."""
+    names = sorted({*needed.nodes, *reported})
+    if not names and not needed.pools:
+        return {}
+    if names:
+        await connection.execute(QUERIES["open_nodes"], names)
+    found = await connection.fetch(QUERIES["lock_nodes"], names, sorted(needed.pools))
+    return {row["node"]: rows.node(row) for row in found}
 
 
 async def load_defaults(connection: Connection) -> Mapping[Dimension, Limit]:
@@ -61,32 +98,28 @@ class Named:
     deployments: Sequence[tuple[str, str]] = ()
 
 
-def named_by_asks(asks: Iterable[Ask], states: Mapping[str, TenantState]) -> Named:
-    """Find what these requests name: earlier answers, closed holds, tombstones."""
-    requests, holds, deployments = set(), set(), set()
-    reserved: dict[tuple[str, str], str] = {}
+def named_by(asks: Iterable[Ask], facts: Iterable[Fact], states: Mapping[str, TenantState]) -> Named:
+    """Find what requests and facts name: earlier answers, closed holds, tombstones."""
+    requests, holds = set(), set()
+    deployments = {(fact.tenant, fact.deployment) for fact in facts}
+    reserved: dict[tuple[str, str], tuple[str, ...]] = {}
     for ask in asks:
         state = states[ask.tenant]
         if ask.verb is not Verb.CHECK:
             requests.add((ask.tenant, ask.request_id))
         if ask.verb is Verb.RESERVE:
-            reserved[ask.tenant, ask.request_id] = ask.deployment
-        if ask.verb in (Verb.COMMIT, Verb.RELEASE) and ask.hold not in state.holds:
-            holds.add((ask.tenant, ask.hold))
-            # A hold of this batch: its commit continues the revisions of a deployment that was gone.
-            if (deployment := reserved.get((ask.tenant, ask.hold))) is not None and deployment not in state.charges:
-                deployments.add((ask.tenant, deployment))
-        if ask.verb is Verb.ADJUST and ask.deployment not in state.charges:
+            reserved[ask.tenant, ask.request_id] = (ask.deployment, *ask.replaces)
+        elif ask.verb is Verb.ADJUST:
             deployments.add((ask.tenant, ask.deployment))
-        if ask.verb is Verb.COMMIT and (hold := state.holds.get(ask.hold)) and hold.deployment not in state.charges:
-            deployments.add((ask.tenant, hold.deployment))
-    return Named(sorted(requests), sorted(holds), sorted(deployments))
-
-
-def named_by_facts(facts: Iterable[Fact], states: Mapping[str, TenantState]) -> Named:
-    """Find the tombstones that these facts name."""
-    missing = {(fact.tenant, fact.deployment) for fact in facts if fact.deployment not in states[fact.tenant].charges}
-    return Named(deployments=sorted(missing))
+        elif ask.verb in (Verb.COMMIT, Verb.RELEASE):
+            hold = state.holds.get(ask.hold)
+            if hold is None:
+                holds.add((ask.tenant, ask.hold))
+            # A hold of this batch, or an open one: its commit continues the revisions of what was gone.
+            members = hold.members if hold is not None else reserved.get((ask.tenant, ask.hold), ())
+            deployments.update((ask.tenant, member) for member in members)
+    missing = {(tenant, name) for tenant, name in deployments if name not in states[tenant].charges}
+    return Named(sorted(requests), sorted(holds), sorted(missing))
 
 
 async def recall(
@@ -106,7 +139,9 @@ async def recall(
     if wanted:
         for row in await connection.fetch(QUERIES["recall_holds"], *rows.columns(wanted)):
             holds.setdefault(row["tenant"], {})[row["request_id"]] = rows.hold(row)
-    of_holds = {(tenant, hold.deployment) for tenant, by_id in holds.items() for hold in by_id.values()}
+    of_holds = {
+        (tenant, member) for tenant, by_id in holds.items() for hold in by_id.values() for member in hold.members
+    }
     missing = [pair for pair in {*named.deployments, *of_holds} if pair[1] not in states[pair[0]].charges]
     charges: dict[str, dict[str, Charge]] = {}
     if missing:
@@ -146,7 +181,8 @@ def without_recalled(state: TenantState, settled: Iterable[str]) -> TenantState:
         settled: the deployments that the batch settled or recalled, among which the tombstones are.
     """
     gone = [name for name in settled if (charge := state.charges.get(name)) is not None and charge.gone]
-    if not gone and not state.decisions and len(state.holds) == len(state.open_holds):
+    holds = {id_: hold for id_, hold in state.holds.items() if hold.state is HoldState.OPEN}
+    if not gone and not state.decisions and len(state.holds) == len(holds):
         return state
     charges = state.charges
     if gone:
@@ -156,7 +192,7 @@ def without_recalled(state: TenantState, settled: Iterable[str]) -> TenantState:
     return replace(
         state,
         decisions={},
-        holds={id_: state.holds[id_] for id_ in state.open_holds.values()},
+        holds=holds,
         charges=charges,
     )
 

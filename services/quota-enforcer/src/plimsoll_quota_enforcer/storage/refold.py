@@ -9,7 +9,7 @@ from plimsoll_contracts.doctor import Finding, Verdict, found
 from plimsoll_contracts.quantities import render
 from plimsoll_quota_enforcer import answers
 from plimsoll_quota_enforcer.domain.model import GAUGES, Place
-from plimsoll_quota_enforcer.domain.state import TenantState
+from plimsoll_quota_enforcer.domain.state import Policy, TenantState
 from plimsoll_quota_enforcer.domain.tally import NO_USAGE
 from plimsoll_quota_enforcer.storage import loading
 from plimsoll_quota_enforcer.storage.doctor import Examined, counted, listed
@@ -50,7 +50,7 @@ async def _bite(examined: Examined, wrong: list[str]) -> int:
     ):
         rows = await connection.fetch(QUERIES["doctor_tenants"], examined.folded_to, BITE)
         seqs = {row["tenant"]: row["seq"] for row in rows}
-        states = await loading.load(connection, seqs, {})
+        states = await loading.load(connection, seqs, {}, Policy())
         stored: dict[str, dict[Place, tuple[list[int], list[int]]]] = {tenant: {} for tenant in seqs}
         for row in await connection.fetch(QUERIES["doctor_usage"], list(seqs)):
             stored[row["tenant"]][row["environment"], row["stack"]] = (row["used"], row["held"])

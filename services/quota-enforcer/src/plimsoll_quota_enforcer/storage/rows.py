@@ -11,6 +11,7 @@ import asyncpg
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.enforcement import HoldState, Mode
 from plimsoll_quota_enforcer.domain.model import (
+    Ask,
     Charge,
     Content,
     Entitlement,
@@ -18,8 +19,11 @@ from plimsoll_quota_enforcer.domain.model import (
     Gauge,
     Hold,
     Limit,
+    Measured,
     Multipliers,
+    Node,
     Place,
+    Waiter,
 )
 from plimsoll_quota_enforcer.domain.state import Change, ChangeKind
 from plimsoll_quota_enforcer.domain.tally import Usage
@@ -64,7 +68,7 @@ def _quoted(text: str) -> str:
 
 def array(values: Iterable[object]) -> str:
     """Write one array as a text: arrays of arrays cannot be unnested one by one."""
-    return "{" + ",".join(map(str, values)) + "}"
+    return "{" + ",".join([_quoted(value) if isinstance(value, str) else str(value) for value in values]) + "}"
 
 
 def _content(row: asyncpg.Record) -> Content:
@@ -77,7 +81,8 @@ def _content(row: asyncpg.Record) -> Content:
         row["vapps"],
     )
     multipliers = Multipliers(row["reservation_milli"], row["limit_milli"])
-    return Content((row["environment"], row["stack"]), row["app"], footprint, multipliers)
+    nodes = tuple((node, cpu, memory) for node, cpu, memory in json.loads(row["nodes"] or "[]"))
+    return Content((row["environment"], row["stack"]), row["app"], footprint, multipliers, nodes)
 
 
 def _amounts(footprint: Footprint) -> tuple[int, ...]:
@@ -103,6 +108,10 @@ def _content_cells(content: Content) -> tuple[Any, ...]:
     )
 
 
+def _nodes(content: Content) -> str | None:
+    return json.dumps(content.nodes) if content.nodes else None
+
+
 def charge(row: asyncpg.Record) -> Charge:
     """Read a row of ``charges``."""
     return Charge(row["deployment"], row["revision"], _content(row), row["gone"], row["changed_seq"])
@@ -116,6 +125,7 @@ def charge_cells(tenant: str, value: Charge) -> tuple[Any, ...]:
         value.revision,
         value.gone,
         *_content_cells(value.content),
+        _nodes(value.content),
         value.changed_seq,
     )
 
@@ -130,6 +140,8 @@ def hold(row: asyncpg.Record) -> Hold:
         HoldState(row["state"]),
         row["settled_revision"],
         row["settled_outcome"],
+        tuple(row["replaces"]),
+        row["surge"],
     )
 
 
@@ -140,10 +152,13 @@ def hold_cells(tenant: str, value: Hold) -> tuple[Any, ...]:
         value.id,
         value.deployment,
         *_content_cells(value.target),
+        _nodes(value.target),
         value.expires_at,
         value.state,
         value.settled_revision,
         value.settled_outcome,
+        array(value.replaces),
+        value.surge,
     )
 
 
@@ -164,6 +179,9 @@ def change_cells(tenant: str, value: Change) -> tuple[Any, ...]:
         value.hold_state,
         value.revision,
         value.gone,
+        array(value.replaces) if value.replaces else None,
+        value.surge,
+        value.request_id,
     )
 
 
@@ -179,7 +197,53 @@ def change(row: asyncpg.Record) -> Change:
         HoldState(row["hold_state"]) if row["hold_state"] is not None else None,
         row["revision"],
         row["gone"],
+        tuple(row["replaces"] or ()),
+        row["surge"],
+        row["request_id"],
     )
+
+
+def measured(row: asyncpg.Record) -> Measured:
+    """Read a row of ``measured``."""
+    order = (row["term"], row["scan"])
+    return Measured(row["bytes"], order, row["measured_at"], row["method"], row["complete"])
+
+
+def measured_cells(tenant: str, place: Place, value: Measured) -> tuple[Any, ...]:
+    """Write a row for ``save_measured``."""
+    return (tenant, *place, value.bytes, *value.order, value.at, value.method, value.complete)
+
+
+def node(row: asyncpg.Record) -> Node:
+    """Read a row of ``nodes``."""
+    capacity = (row["cpu_capacity"], row["memory_capacity"]) if row["cpu_capacity"] is not None else None
+    allocated = (row["cpu_allocated"], row["memory_allocated"])
+    labels = json.loads(row["labels"])
+    return Node(row["node"], row["pool"], labels, capacity, allocated, row["schedulable"], row["report_version"])
+
+
+def node_cells(value: Node) -> tuple[Any, ...]:
+    """Write a row for ``save_nodes``."""
+    capacity = value.capacity or (None, None)
+    labels = json.dumps(dict(value.labels))
+    return (value.name, value.pool, labels, value.schedulable, *capacity, *value.allocated, value.version)
+
+
+def waiter(row: asyncpg.Record, ask: Ask) -> Waiter:
+    """Read a row of ``waiters``, whose request was read into an ask."""
+    lacks = frozenset((environment, stack, what) for environment, stack, what in json.loads(row["lacks"]))
+    return Waiter(ask, row["since"], row["until"], lacks)
+
+
+def waiter_cells(tenant: str, seq: int, value: Waiter) -> tuple[Any, ...]:
+    """Write a row for ``save_waiters``."""
+    patience = value.ask.patience
+    if patience is None:
+        raise ValueError(f"{value.ask.request_id} waits without patience")
+    to = patience.reply_to
+    address = (to.topic, to.partition, to.correlation_id)
+    lacks = json.dumps(sorted(value.lacks))
+    return (tenant, value.ask.request_id, seq, patience.body, *address, value.since, value.until, lacks)
 
 
 def usage_cells(tenant: str, place: Place, value: Usage) -> tuple[Any, ...]:

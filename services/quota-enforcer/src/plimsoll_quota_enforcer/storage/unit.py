@@ -1,20 +1,21 @@
 """What does one transaction load, change and save: the states of its tenants, under their guards."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from plimsoll_contracts.enforcement import HoldState
-from plimsoll_contracts.topics import QUOTA_LIMITS
 from plimsoll_quota_enforcer import answers, metrics
-from plimsoll_quota_enforcer.domain.model import Ask, Fact
-from plimsoll_quota_enforcer.domain.state import Change, Crossing, Decision, Edge, Outcome, Policy, TenantState
+from plimsoll_quota_enforcer.domain import placing
+from plimsoll_quota_enforcer.domain.model import Ask, Fact, Node, Place, chain
+from plimsoll_quota_enforcer.domain.state import OVER, Change, Crossing, Decision, Edge, Outcome, Policy, TenantState
 from plimsoll_quota_enforcer.storage import loading, rows
 from plimsoll_quota_enforcer.storage.cache import StateCache
 from plimsoll_quota_enforcer.storage.queries import QUERIES, together
 from plimsoll_streams.dispatch import Transaction
-from plimsoll_streams.records import OutboxMessage
+from plimsoll_streams.records import OutboxMessage, Reply
 from plimsoll_streams.transactions import Connection
 
 Emit = Callable[[OutboxMessage], None]
@@ -27,7 +28,9 @@ class _Written:
     changes: list[Change] = field(default_factory=list)
     charges: set[str] = field(default_factory=set)
     holds: set[str] = field(default_factory=set)
-    places: set[tuple[str, str]] = field(default_factory=set)
+    places: set[Place] = field(default_factory=set)
+    measured: set[Place] = field(default_factory=set)
+    scans: set[Place] = field(default_factory=set)
     crossings: list[Crossing] = field(default_factory=list)
 
 
@@ -51,22 +54,30 @@ class Unit:
         *,
         now: datetime,
         states: dict[str, TenantState],
+        nodes: dict[str, Node],
         defaults_version: int,
+        instance: str,
     ) -> None:
         """Take what ``open_unit`` has locked and loaded."""
         self.connection = connection
         self.policy = policy
         self.now = now
         self.defaults_version = defaults_version
+        self._instance = instance
         self._cache = cache
+        self.nodes = nodes
+        """Every node that this transaction may need, locked, as the batch has left it so far."""
         self._states = states
+        self._waiters = {tenant: state.waiters for tenant, state in states.items()}
+        self._written_nodes: set[str] = set()
         self._seqs = {tenant: state.seq for tenant, state in states.items()}
         self._written: dict[str, _Written] = {}
         self._recalled: dict[str, set[str]] = {}
         self._kept: list[Kept] = []
+        self._woken: list[Decision] = []
         self._snapshots: dict[str, str] = {}
         self._judged: set[str] = set()
-        self._fail_opens: list[tuple[str, str, int]] = []
+        self._fail_opens: Counter[str] = Counter()
 
     @property
     def tenants(self) -> Iterable[str]:
@@ -77,19 +88,9 @@ class Unit:
         """Return a tenant's state as the batch has left it so far."""
         return self._states[tenant]
 
-    async def recall_for_asks(self, asks: Sequence[Ask]) -> None:
-        """Bring up what these requests name: earlier answers, closed holds, tombstones."""
-        await self._recall(loading.named_by_asks(asks, self._states))
-
-    async def recall_for_facts(self, facts: Sequence[Fact]) -> None:
-        """Bring up the tombstones that these facts name."""
-        await self._recall(loading.named_by_facts(facts, self._states))
-
-    async def _recall(self, named: loading.Named) -> None:
-        found = await loading.recall(self.connection, named, self._states, self.now, self.policy)
-        for tenant, state in found.items():
-            self._recalled.setdefault(tenant, set()).update(state.charges.keys() - self._states[tenant].charges.keys())
-        self._states.update(found)
+    def note_recalled(self, recalled: Mapping[str, set[str]]) -> None:
+        """Note which tombstones were brought up for this batch only."""
+        self._recalled = dict(recalled)
 
     def absorb(self, outcome: Outcome) -> None:
         """Take over what was decided about one tenant."""
@@ -100,7 +101,17 @@ class Unit:
         written.charges |= outcome.charges
         written.holds |= outcome.holds
         written.places |= outcome.places
+        written.measured |= outcome.measured
+        written.scans |= outcome.scans
         written.crossings.extend(outcome.crossings)
+        for name, node in outcome.nodes.items():
+            self.set_node(name, node)
+        self._woken.extend(outcome.woken)
+
+    def set_node(self, name: str, node: Node) -> None:
+        """Take over what became of a node."""
+        self.nodes[name] = node
+        self._written_nodes.add(name)
 
     def keep(self, decision: Decision, request: str, reply: str) -> None:
         """Store a decision, so that a repeat of its request gets the same answer."""
@@ -110,9 +121,9 @@ class Unit:
         """Store the snapshot that the tenant's entitlement was read from."""
         self._snapshots[tenant] = snapshot
 
-    def count_fail_opens(self, instance: str, totals: Mapping[str, int]) -> None:
+    def count_fail_opens(self, decisions: Iterable[Decision]) -> None:
         """Count gates that failed open, in the transaction that lets the requests through."""
-        self._fail_opens = [(instance, gate, total) for gate, total in totals.items()]
+        self._fail_opens.update(str(gate) for decision in decisions for gate in answers.failed_open(decision))
 
     def judged_by_present_defaults(self, tenant: str) -> None:
         """Note that crossings of the present global defaults were told for a tenant."""
@@ -120,16 +131,38 @@ class Unit:
 
     async def save(self, tx: Transaction) -> None:
         """Write everything as the last act of a batch's transaction."""
-        await self.write(tx.emit)
+        await self.write(tx.emit, tx.reply)
 
-    async def write(self, emit: Emit) -> None:
-        """Write everything in one statement, and tell what was crossed."""
+    async def write(self, emit: Emit, reply: Callable[[Reply], None] | None = None) -> None:
+        """Write everything in one statement, and tell what was crossed and who need not wait any more.
+
+        Args:
+            emit: publishes with the transaction.
+            reply: answers after the commit; needed where waiters may be woken.
+        """
+        self.count_fail_opens(self._woken)
+        for decision in self._woken:
+            self._tell_woken(decision, emit, reply)
         written = {tenant: w for tenant, w in self._written.items() if w.changes or w.crossings or w.places}
         parts = [(name, cells, rest) for name, cells, *rest in self._parts(written) if cells]
         if parts:
             arguments = [value for _, cells, rest in parts for value in (*rows.literals(cells), *rest)]
             await self.connection.execute(together(tuple(name for name, *_ in parts)), *arguments)
-        self._tell_crossings(written, emit)
+        for tenant, w in written.items():
+            for crossing in w.crossings:
+                emit(answers.crossing_message(tenant, crossing, self.now))
+            for place in w.scans:
+                for each in chain(place):
+                    emit(answers.scan_message(tenant, each, w.changes[-1].seq, self.now))
+
+    def _tell_woken(self, decision: Decision, emit: Emit, reply: Callable[[Reply], None] | None) -> None:
+        patience = decision.ask.patience
+        if patience is None or reply is None:
+            raise LookupError(f"{decision.ask.request_id} cannot be answered")
+        body = answers.reply(decision, self.now).model_dump_json(exclude_defaults=True)
+        self.keep(decision, patience.body, body)
+        reply(answers.addressed(patience.reply_to, decision.ask.tenant.encode(), body))
+        emit(answers.decision_message(decision, body, answers.wrapping("quota.decision.v1", self.now)))
 
     def _parts(self, written: Mapping[str, _Written]) -> Iterable[tuple[Any, ...]]:
         """Yield each statement with its rows and its further arguments."""
@@ -158,20 +191,30 @@ class Unit:
         places = [(tenant, place) for tenant, w in written.items() for place in w.places]
         yield "save_usage", [rows.usage_cells(t, place, states[t].tally.usage(place)) for t, place in places], now
         # Requests may end what facts of the same transaction begin again: the last edge is what holds.
-        last = {(tenant, *c.place, c.info.gauge): c for tenant, w in written.items() for c in w.crossings}
+        last = {(tenant, *c.place, c.info.gauge, c.threshold): c for tenant, w in written.items() for c in w.crossings}
         yield "save_over_limits", [(*key, c.since) for key, c in last.items() if c.edge is Edge.STARTED]
         yield "forget_over_limits", [key for key, c in last.items() if c.edge is Edge.ENDED]
-        yield "save_fail_opens", self._fail_opens
+        found = [(tenant, place) for tenant, w in written.items() for place in w.measured]
+        yield "save_measured", [rows.measured_cells(t, place, states[t].measured[place]) for t, place in found]
+        yield "save_nodes", [rows.node_cells(self.nodes[name]) for name in sorted(self._written_nodes)], now
+        yield from self._waiting()
+        yield "save_fail_opens", [(self._instance, gate, total) for gate, total in self._fail_opens.items()]
         yield "save_entitlements", [self._entitlement_cells(*each) for each in self._snapshots.items()], now
         yield "save_decisions", [_decision_cells(kept) for kept in self._kept], self.defaults_version, now, day
 
-    def _tell_crossings(self, written: Mapping[str, _Written], emit: Emit) -> None:
-        for tenant, crossing in ((tenant, crossing) for tenant, w in written.items() for crossing in w.crossings):
-            told_event = answers.over_limit(tenant, crossing)
-            kind = answers.OVER_LIMIT_TYPES[crossing.edge]
-            name = f"{tenant}:{crossing.seq}:{told_event.scope}:{crossing.info.gauge}:{crossing.edge}"
-            headers = tuple(answers.envelope(kind, name, self.now).headers())
-            emit(OutboxMessage(QUOTA_LIMITS.name, tenant.encode(), told_event.model_dump_json().encode(), headers))
+    def _waiting(self) -> Iterable[tuple[Any, ...]]:
+        """Yield who waits from now on, or waits differently, and who waits no more."""
+        come: list[tuple[object, ...]] = []
+        gone: list[tuple[object, ...]] = []
+        for tenant, before in self._waiters.items():
+            state = self._states[tenant]
+            if state.waiters is before or state.waiters == before:
+                continue
+            come.extend(rows.waiter_cells(tenant, state.seq, each) for each in state.waiters if each not in before)
+            left = {each.ask.request_id for each in state.waiters}
+            gone.extend((tenant, each.ask.request_id) for each in before if each.ask.request_id not in left)
+        yield "save_waiters", come, self.now
+        yield "forget_waiters", gone
 
     def _entitlement_cells(self, tenant: str, snapshot: str) -> tuple[object, ...]:
         entitlement = self._states[tenant].entitlement
@@ -186,7 +229,10 @@ class Unit:
             self._cache.put(loading.without_recalled(state, settled | self._recalled.get(tenant, set())))
         for written in self._written.values():
             for crossing in written.crossings:
-                metrics.crossings.inc(edge=crossing.edge)
+                if crossing.threshold == OVER:
+                    metrics.crossings.inc(edge=crossing.edge)
+        metrics.count_decisions(self._woken)
+        metrics.count(metrics.waits, ["allowed" if each.allowed else "denied" for each in self._woken])
 
 
 def _decision_cells(kept: Kept) -> tuple[object, ...]:
@@ -208,22 +254,36 @@ def _decision_cells(kept: Kept) -> tuple[object, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What a transaction is about to work on, besides its tenants."""
+
+    asks: Sequence[Ask] = ()
+    facts: Sequence[Fact] = ()
+    nodes: Sequence[str] = ()
+    """Nodes that are reported."""
+
+
 async def open_unit(
     connection: Connection,
     tenants: Sequence[str],
     cache: StateCache,
     policy: Policy,
+    wants: Wants = Wants(),
     *,
     lock: str = "lock_tenants",
+    instance: str = "",
 ) -> Unit:
-    """Lock the guards of these tenants in order, take the clock after them, and load what the cache lacks.
+    """Lock the guards of these tenants in order, take the clock after them, load what the cache lacks, lock nodes.
 
     Args:
         connection: inside the transaction.
         tenants: whose guards to take, in any order.
         cache: states of earlier batches.
         policy: the platform's.
+        wants: what the tenants' states and the nodes are needed for.
         lock: the statement that locks; the sweep's passes over what is locked.
+        instance: which replica this is: gates that fail open are counted for it.
     """
     unknown = [tenant for tenant in tenants if not cache.knows(tenant)]
     if unknown:
@@ -232,6 +292,7 @@ async def open_unit(
     clock = await connection.fetchrow(QUERIES["clock"])
     if clock is None:
         raise LookupError("table platform has no row")
+    now: datetime = clock["now"]
     if clock["defaults_version"] != cache.defaults_version:
         cache.defaults = await loading.load_defaults(connection)
         cache.defaults_version = clock["defaults_version"]
@@ -244,5 +305,23 @@ async def open_unit(
         else:
             states[guard["tenant"]] = loading.with_defaults(state, cache.defaults)
     if stale:
-        states.update(await loading.load(connection, stale, cache.defaults))
-    return Unit(connection, cache, policy, now=clock["now"], states=states, defaults_version=clock["defaults_version"])
+        states.update(await loading.load(connection, stale, cache.defaults, policy))
+    recalled: dict[str, set[str]] = {}
+    if wants.asks or wants.facts:
+        named = loading.named_by(wants.asks, wants.facts, states)
+        for tenant, state in (await loading.recall(connection, named, states, now, policy)).items():
+            recalled[tenant] = state.charges.keys() - states[tenant].charges.keys()
+            states[tenant] = state
+    nodes = await loading.lock_nodes(connection, placing.needed(states, wants.asks, wants.facts, now), wants.nodes)
+    unit = Unit(
+        connection,
+        cache,
+        policy,
+        now=now,
+        states=states,
+        nodes=nodes,
+        defaults_version=clock["defaults_version"],
+        instance=instance,
+    )
+    unit.note_recalled(recalled)
+    return unit

@@ -33,7 +33,7 @@ CREATE TABLE charges (
     vapps             bigint NOT NULL CHECK (vapps >= 0),
     reservation_milli integer NOT NULL,
     limit_milli       integer NOT NULL,
-    nodes             jsonb,           -- which node carries how much
+    nodes             jsonb,           -- [[node, millicores, bytes], ...]
     changed_seq       bigint NOT NULL, -- of the tenant, at the last settle
     changed_at        timestamptz NOT NULL,
     omitted_since     timestamptz,     -- a census did not name it
@@ -55,7 +55,8 @@ CREATE TABLE holds (
     vapps             bigint NOT NULL CHECK (vapps >= 0),
     reservation_milli integer NOT NULL,
     limit_milli       integer NOT NULL,
-    replaces          text[] NOT NULL DEFAULT '{}',
+    replaces          text[] NOT NULL, -- deployments that end with its commit
+    surge             boolean NOT NULL,
     nodes             jsonb,
     expires_at        timestamptz NOT NULL,
     state             text NOT NULL CHECK (state IN ('open', 'committed', 'released', 'expired')),
@@ -170,14 +171,15 @@ CREATE TABLE limit_requests (
 );
 CREATE INDEX limit_requests_of_tenant ON limit_requests (tenant, id);
 
--- Which limits are crossed now, as last told: every crossing is told once.
+-- Which limits are exceeded and which thresholds are reached now, as last told: every crossing is told once.
 CREATE TABLE over_limits (
     tenant      text COLLATE "C" NOT NULL,
     environment text COLLATE "C" NOT NULL,
     stack       text COLLATE "C" NOT NULL,
     gauge       smallint NOT NULL, -- as in usage, from 0
+    threshold   text NOT NULL,     -- 'over' is the limit itself
     since       timestamptz NOT NULL,
-    PRIMARY KEY (tenant, environment, stack, gauge)
+    PRIMARY KEY (tenant, environment, stack, gauge, threshold)
 );
 
 -- The projection of what billing last said; ended is a tombstone and denies.
@@ -236,6 +238,9 @@ CREATE TABLE changes (
     hold_state        text,
     revision          bigint,
     gone              boolean NOT NULL,
+    replaces          text[],        -- null is none
+    surge             boolean NOT NULL,
+    request_id        text NOT NULL, -- the request that caused it; empty for facts, expiries and measurements
     PRIMARY KEY (tenant, seq, day)
 ) PARTITION BY RANGE (day);
 
@@ -250,30 +255,37 @@ $$;
 -- at any instant that is kept.
 CREATE TABLE baselines (LIKE changes, subject text COLLATE "C" NOT NULL, PRIMARY KEY (tenant, subject));
 
+-- Reserves that wait for room, in the order in which they came.
 CREATE TABLE waiters (
-    tenant         text COLLATE "C" NOT NULL,
-    request_id     text COLLATE "C" NOT NULL,
-    request        text NOT NULL,
-    reply_topic    text NOT NULL,
+    tenant          text COLLATE "C" NOT NULL,
+    request_id      text COLLATE "C" NOT NULL,
+    seq             bigint NOT NULL, -- of the tenant, when it came
+    request         text NOT NULL,
+    reply_topic     text NOT NULL,
     reply_partition integer,
-    correlation_id text NOT NULL,
-    until          timestamptz NOT NULL,
-    waits_for      text NOT NULL,
-    stored_at      timestamptz NOT NULL,
+    correlation_id  bytea,
+    since           timestamptz NOT NULL,
+    until           timestamptz NOT NULL,
+    lacks           jsonb NOT NULL, -- what there was too little of when it was last judged
+    tried_at        timestamptz NOT NULL,
     PRIMARY KEY (tenant, request_id)
 );
+CREATE INDEX waiters_to_try ON waiters (tried_at);
 
+-- allocated is a cache of what charges and open holds have on a node.
 CREATE TABLE nodes (
     node             text COLLATE "C" PRIMARY KEY,
-    pool             text COLLATE "C" NOT NULL,
-    labels           jsonb NOT NULL,
+    pool             text COLLATE "C" NOT NULL DEFAULT '',
+    labels           jsonb NOT NULL DEFAULT '{}',
+    schedulable      boolean NOT NULL DEFAULT true,
     cpu_capacity     bigint, -- null: the node never told, and is no gate
     memory_capacity  bigint,
     cpu_allocated    bigint NOT NULL DEFAULT 0,
     memory_allocated bigint NOT NULL DEFAULT 0,
-    report_version   bigint NOT NULL,
-    reported_at      timestamptz NOT NULL
+    report_version   bigint NOT NULL DEFAULT 0, -- 0: named by a request, and never reported
+    reported_at      timestamptz
 );
+CREATE INDEX nodes_of_pool ON nodes (pool);
 
 -- How often each gate failed open, by replica: counted in the deciding transaction, so that no crash loses one.
 CREATE TABLE fail_opens (
