@@ -8,17 +8,19 @@ from tests.integration.quota_enforcer.test_api import http, patch, problem
 from tests.integration.quota_enforcer.test_limits_shown import pages
 
 from plimsoll_contracts import codes
+from plimsoll_contracts.access import Permission
 from plimsoll_contracts.topics import QUOTA_LIMITS
 from plimsoll_devkit.platform import Platform
+from plimsoll_devkit.stack.credentials import OPERATOR
 from plimsoll_devkit.wire import Wire, asking, unique
 
 __all__ = ["http"]
 
-YES = {"by": "alice", "reason": "agreed"}
+YES = {"reason": "agreed"}
 
 
 async def ask(http: httpx.AsyncClient, tenant: str, **more: Any) -> int:
-    body = {"tenant": tenant, "dimension": "cpu", "value": "2", "reason": "the sale", "by": "bob", **more}
+    body = {"tenant": tenant, "dimension": "cpu", "value": "2", "reason": "the sale", **more}
     answer = await http.post("/limit-requests", json=body)
     assert answer.is_success, answer.text
     return int(answer.json()["id"])
@@ -37,14 +39,14 @@ async def test_an_approved_request_sets_the_limit_and_tells_both(
         "approved",
         2000,
         1,
-        "alice",
+        OPERATOR,
     )
     (cpu, _) = [x for x in (await quota.status(tenant, environment="prod"))["dimensions"] if x["dimension"] == "cpu"]
-    assert (cpu["limit"]["value"], cpu["limit"]["set_by"]) == (2000, "alice")
+    assert (cpu["limit"]["value"], cpu["limit"]["set_by"]) == (2000, OPERATOR)
     assert cpu["limit"]["reason"] == f"request {request}: agreed"
     told = await wire.events(QUOTA_LIMITS, tenant, count=3)
     assert [type(event).__name__ for event in told] == ["LimitRequested", "LimitChanged", "LimitRequestDecided"]
-    assert (told[0].asked_by, told[0].reason, told[2].seq) == ("bob", "the sale", told[1].seq)
+    assert (told[0].asked_by, told[0].reason, told[2].seq) == (OPERATOR, "the sale", told[1].seq)
 
 
 async def test_it_may_be_approved_with_another_value_and_an_end(http: httpx.AsyncClient, tenant: str) -> None:
@@ -59,7 +61,7 @@ async def test_it_may_be_approved_with_another_value_and_an_end(http: httpx.Asyn
 
 async def test_a_rejected_one_changes_nothing(http: httpx.AsyncClient, wire: Wire, tenant: str) -> None:
     request = await ask(http, tenant)
-    answer = await http.post(f"/limit-requests/{request}/reject", json={"by": "alice", "reason": "no room"})
+    answer = await http.post(f"/limit-requests/{request}/reject", json={"reason": "no room"})
     assert (answer.json()["state"], answer.json()["decided_reason"]) == ("rejected", "no room")
     assert (await http.get(f"/tenants/{tenant}/limits")).json()["limits"] == []
     told = await wire.events(QUOTA_LIMITS, tenant, count=2)
@@ -73,7 +75,7 @@ async def test_what_is_decided_is_decided(http: httpx.AsyncClient, tenant: str) 
         before = (await http.get(f"/tenants/{tenant}/limits/history")).json()
         for second in ("approve", "reject"):
             again = await http.post(f"/limit-requests/{request}/{second}", json=YES)
-            assert "alice" in problem(again, codes.LIMIT_REQUEST_DECIDED).detail
+            assert OPERATOR in problem(again, codes.LIMIT_REQUEST_DECIDED).detail
         assert (await http.get(f"/tenants/{tenant}/limits/history")).json() == before
 
 
@@ -107,10 +109,10 @@ async def test_what_cannot_be_a_limit_cannot_be_asked_for(http: httpx.AsyncClien
         ({"value": "1 core"}, codes.INVALID_CPU),
         ({"value": None}, codes.INVALID_REQUEST),
         ({"reason": " "}, codes.INVALID_REQUEST),
-        ({"by": None}, codes.INVALID_REQUEST),
+        ({"by": "bob"}, codes.BY_NOT_TAKEN),
         ({"colour": 1}, codes.UNKNOWN_FIELD),
     ):
-        body = {"tenant": tenant, "dimension": "cpu", "value": 1, "reason": "x", "by": "x", **more}
+        body = {"tenant": tenant, "dimension": "cpu", "value": 1, "reason": "x", **more}
         problem(await http.post("/limit-requests", json=body), code)
     assert (await http.get("/limit-requests", params={"tenant": tenant})).json()["requests"] == []
     problem(await http.get("/limit-requests/999999999"), codes.NOT_FOUND)
@@ -137,8 +139,36 @@ async def test_a_tenant_cannot_fill_the_table(quota: Platform, http: httpx.Async
              asked_at) SELECT $1, '', '', 'cpu', 1, 'asked', 'x', 'x', now() FROM generate_series(1, 99)"""
     await quota.database.execute(sql, tenant)
     request = await ask(http, tenant)
-    body = {"tenant": tenant, "dimension": "cpu", "value": 1, "reason": "x", "by": "x"}
+    body = {"tenant": tenant, "dimension": "cpu", "value": 1, "reason": "x"}
     problem(await http.post("/limit-requests", json=body), codes.LIMIT_REQUESTS_FULL)
     await http.post(f"/limit-requests/{request}/reject", json=YES)
     assert (await http.post("/limit-requests", json=body)).is_success
     await http.patch(f"/tenants/{tenant}/limits", json=patch({"cpu": 1}))
+
+
+async def test_nobody_approves_what_they_have_asked_for_unless_an_administrator(quota: Platform, tenant: str) -> None:
+    plain = (Permission.READ, Permission.WRITE, Permission.ASK)
+
+    def client(subject: str, *scopes: Permission, tenants: Any = "*") -> httpx.AsyncClient:
+        return quota.http_as(quota.stack.credentials.token(subject=subject, scopes=scopes or plain, tenants=tenants))
+
+    async with client("bob") as bob, client("alice") as alice, client("bob", *Permission) as admin:
+        first, second, third = [await ask(bob, tenant, value=number) for number in range(1, 4)]
+        problem(await bob.post(f"/limit-requests/{first}/approve", json=YES), codes.OWN_LIMIT_REQUEST)
+        assert (await bob.get(f"/limit-requests/{first}")).json()["state"] == "asked"
+        assert (await alice.post(f"/limit-requests/{first}/approve", json=YES)).json()["decided_by"] == "alice"
+        assert (await admin.post(f"/limit-requests/{second}/approve", json=YES)).is_success
+        assert (await bob.post(f"/limit-requests/{third}/reject", json=YES)).is_success, "to take it back is no risk"
+
+    async with client("eve", tenants=[unique("hers")]) as eve, client("bob", Permission.ASK) as only_asks:
+        fourth = await ask(only_asks, tenant)
+        for answer in (
+            await eve.get(f"/limit-requests/{fourth}"),
+            await eve.post(f"/limit-requests/{fourth}/approve", json=YES),
+            await eve.post(f"/limit-requests/{fourth}/reject", json=YES),
+            await eve.get("/limit-requests", params={"tenant": tenant}),
+            await eve.post("/limit-requests", json={"tenant": tenant, "dimension": "cpu", "value": 1, "reason": "x"}),
+        ):
+            problem(answer, codes.NOT_FOUND)
+        assert (await eve.get("/limit-requests")).json()["requests"] == []
+        problem(await only_asks.post(f"/limit-requests/{fourth}/approve", json=YES), codes.SCOPE_MISSING)

@@ -9,6 +9,7 @@ from tests.integration.quota_enforcer.test_api import http, patch, problem
 
 from plimsoll_contracts import codes
 from plimsoll_devkit.platform import Platform, eventually
+from plimsoll_devkit.stack.credentials import OPERATOR
 from plimsoll_devkit.wire import unique
 
 __all__ = ["http"]
@@ -32,7 +33,7 @@ async def pages(http: httpx.AsyncClient, path: str, name: str, key: str, **param
 async def limited(quota: Platform, tenant: str) -> str:
     """A tenant with limits at three scopes."""
     await quota.set_limits(tenant, {"cpu": 4000, "memory": "unlimited"})
-    await quota.set_limits(tenant, {"cpu": 2000}, environment="prod", mode="shadow", reason="to see", by="bob")
+    await quota.set_limits(tenant, {"cpu": 2000}, environment="prod", mode="shadow", reason="to see")
     await quota.set_limits(tenant, {"cpu": 1000, "disk": 5}, environment="prod", stack="blog", expires_at=SOON)
     return tenant
 
@@ -47,7 +48,7 @@ async def test_every_override_of_a_tenant_is_listed_page_by_page(http: httpx.Asy
         (f"{limited}/blog/prod", "disk", 5),
     ]
     shadow = found[2]["limit"]
-    assert (shadow["mode"], shadow["set_by"], shadow["reason"], shadow["version"]) == ("shadow", "bob", "to see", 1)
+    assert (shadow["mode"], shadow["set_by"], shadow["reason"], shadow["version"]) == ("shadow", OPERATOR, "to see", 1)
 
 
 async def test_a_list_is_filtered(http: httpx.AsyncClient, limited: str) -> None:
@@ -77,9 +78,13 @@ async def test_the_platform_is_listed_as_a_whole(quota: Platform, http: httpx.As
 async def test_history_says_who_why_when_and_what_was_before(
     quota: Platform, http: httpx.AsyncClient, tenant: str
 ) -> None:
-    await quota.set_limits(tenant, {"cpu": 100, "disk": 1}, by="alice", reason="first")
-    await quota.set_limits(tenant, {"cpu": "unlimited"}, by="bob", reason="second", mode="shadow", expires_at=SOON)
-    await quota.set_limits(tenant, {"cpu": None}, by="carol", reason="third")
+    for who, limits, more in (
+        ("alice", {"cpu": 100, "disk": 1}, {"reason": "first"}),
+        ("bob", {"cpu": "unlimited"}, {"reason": "second", "mode": "shadow", "expires_at": SOON}),
+        ("carol", {"cpu": None}, {"reason": "third"}),
+    ):
+        async with quota.http_as(quota.stack.credentials.token(subject=who)) as theirs:
+            (await theirs.patch(f"/tenants/{tenant}/limits", json=patch(limits, **more))).raise_for_status()
     await quota.set_limits(tenant, {"cpu": 7}, environment="prod")
 
     found = await pages(http, f"/tenants/{tenant}/limits/history", "versions", "before", dimension="cpu")
@@ -137,5 +142,19 @@ async def test_a_tenant_called_defaults_can_have_no_limits(http: httpx.AsyncClie
     for place in ({}, {"environment": "prod"}):
         answer = await http.patch("/tenants/defaults/limits", params=place, json=patch({"cpu": 1}))
         assert "defaults" in problem(answer, codes.NAME_RESERVED).detail
-    body = {"tenant": "defaults", "dimension": "cpu", "value": 1, "reason": "x", "by": "x"}
+    body = {"tenant": "defaults", "dimension": "cpu", "value": 1, "reason": "x"}
     problem(await http.post("/limit-requests", json=body), codes.NAME_RESERVED)
+
+
+async def test_a_token_sees_its_own_tenants_only(quota: Platform, limited: str) -> None:
+    other = unique("other")
+    await quota.set_limits(other, {"cpu": 1})
+    token = quota.stack.credentials.token(tenants=[other])
+    async with quota.http_as(token) as theirs:
+        assert {each["scope"] for each in await pages(theirs, "/limits", "limits", "after")} == {other}
+        assert {each["scope"] for each in await pages(theirs, "/limits/history", "versions", "before")} == {other}
+        for path in ("limits", "limits/history"):
+            unknown = await theirs.get(f"/tenants/{unique('nobody')}/{path}")
+            foreign = await theirs.get(f"/tenants/{limited}/{path}")
+            problem(foreign, codes.NOT_FOUND)
+            assert foreign.json()["detail"] == unknown.json()["detail"]

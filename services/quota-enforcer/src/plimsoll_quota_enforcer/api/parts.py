@@ -50,6 +50,22 @@ class Parts:
         self.wake_relay()
         return result
 
+    async def try_out(self, change: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run a change in a transaction that is taken back.
+
+        Raises:
+            Problem: a rule speaks against it.
+        """
+        async with self.pool.acquire() as connection:
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                return await change(connection)
+            except LimitRefused as refused:
+                raise Problem(refused.code, refused.detail) from None
+            finally:
+                await transaction.rollback()
+
 
 def _parts(request: Request) -> Parts:
     parts = request.app.state.parts

@@ -2,8 +2,10 @@
 
 from fastapi import FastAPI
 
+from plimsoll_contracts.requests import MAX_REQUEST_BYTES
 from plimsoll_quota_enforcer import __version__
 from plimsoll_quota_enforcer.api import (
+    applying,
     decisions,
     doctor,
     letters,
@@ -27,6 +29,7 @@ _ROUTERS = (
     limits.router,
     limits_shown.router,
     limit_requests.router,
+    applying.router,
     verbs.router,
     letters.router,
     doctor.router,
@@ -41,6 +44,7 @@ def build(parts: Parts, authenticate: Authenticate) -> FastAPI:
         title="Plimsoll quota",
         version=__version__,
         authenticate=authenticate,
+        body_bytes_max=MAX_REQUEST_BYTES,
         allowed_hosts=hosts,
         is_momentary=is_transient,
     )
