@@ -21,6 +21,7 @@ WORDS = {
     "letter": "7",
     "letters": "7",
     "name": "http",
+    "shell": "bash",
 }
 """What is typed for a parameter without a default, and for one that takes any number; a new name is added here."""
 
@@ -30,7 +31,7 @@ MORE = {"token": ["--tenant", "acme"]}
 LONG_AGO = (datetime.now(UTC) - timedelta(days=3, hours=12)).isoformat()
 """An age that does not change while it is looked at."""
 
-NO_DATA: frozenset[str] = frozenset()
+NO_DATA = frozenset({"completion"})
 """Commands that write no data, so that they have no other format."""
 
 
@@ -39,7 +40,7 @@ def commands(parent: App = app, path: tuple[str, ...] = ()) -> Iterator[tuple[st
     for name in parent:
         if not name.startswith("-"):
             child = parent[name]
-            if child.default_command is not None and "session" in inspect.signature(child.default_command).parameters:
+            if child.default_command is not None and child.default_command != app.help_print:
                 yield " ".join((*path, name)), child.default_command
             yield from commands(child, (*path, name))
 

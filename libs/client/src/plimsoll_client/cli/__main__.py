@@ -14,7 +14,7 @@ from typing import Annotated
 try:
     from cyclopts import App, CycloptsError, Parameter
 
-    from plimsoll_client.cli import screen
+    from plimsoll_client.cli import completion, screen
     from plimsoll_client.cli.commands import context, quota
     from plimsoll_client.cli.dead_letters import dlq
     from plimsoll_client.cli.doctor import doctor
@@ -39,6 +39,26 @@ app.command(dlq)
 app.command(doctor)
 app.command(context)
 app.command(token)
+
+
+@app.command(name="completion")
+def show_completion(shell: completion.Shell, /) -> None:
+    """Print what a shell reads to complete this command: `source <(plimsoll completion bash)`.
+
+    Args:
+        shell: Which one; bash also completes scopes and dimensions.
+    """
+    print(completion.script(app, shell))
+
+
+@app.command(name="--install-completion")
+def install_completion(*, shell: completion.Shell | None = None) -> None:
+    """Have your shell complete this command from its next start on.
+
+    Args:
+        shell: Which one; the one that this runs in where it is not given.
+    """
+    print(f"completion is in {completion.install(app, shell)}")
 
 
 @app.meta.default
@@ -95,6 +115,9 @@ def _with_seconds(arguments: Sequence[str]) -> list[str]:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code; every error is told on stderr with what to try next."""
+    if arguments[:1] == [completion.WORDS]:
+        print("\n".join(completion.words(app, " ".join(arguments[1:]), Session())))
+        return int(Exit.OK)
     try:
         code = app.meta(_with_seconds(arguments), exit_on_error=False, print_error=False, result_action="return_value")
         return int(code or Exit.OK)  # help and version return nothing
