@@ -145,6 +145,8 @@ def test_replicas_and_scale_are_whole_numbers(written: str) -> None:
         ("cpus: 2, deploy: {resources: {reservations: {cpus: 1}}}", Footprint(1000, 2000, vapps=1)),
         ("cpus: 1.0, deploy: {resources: {limits: {cpus: '1'}}}", Footprint(1000, 1000, vapps=1)),
         ("cpus: 0, deploy: {resources: {limits: {cpus: '1'}}}", Footprint(1000, 1000, vapps=1)),
+        ("cpus: 1, deploy: {resources: {limits: {cpus: 0}}}", Footprint(1000, 1000, vapps=1)),
+        ("mem_limit: 1m, deploy: {resources: {limits: {memory: 0}}}", Footprint(0, 0, MIB, MIB, 0, 1)),
         ("deploy: {resources: {limits: {cpus: 1}, reservations: {cpus: 0}}}", Footprint(1000, 1000, vapps=1)),
         ("deploy: {resources: {limits: {cpus: null}, reservations: ~}}", Footprint(vapps=1)),
         ("deploy: {resources: }", Footprint(vapps=1)),
