@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_contracts import codes
@@ -20,14 +20,11 @@ EMPTY = "services: {}\n"
 
 
 def refusal(text: str) -> str:
-    with pytest.raises(DocumentRefused) as refused:
-        read_document(text)
-    assert len(str(refused.value)) <= 300
-    with pytest.raises(ComposeRefused) as told:
+    with pytest.raises(ComposeRefused) as refused:
         read_compose(text, require_resources=False)
-    assert told.value.code is codes.COMPOSE_INVALID
-    assert told.value.detail.startswith("the file: ")
-    return str(refused.value)
+    assert refused.value.code is codes.COMPOSE_INVALID
+    assert refused.value.detail.startswith("the file: ")
+    return refused.value.detail
 
 
 def laughs(levels: int) -> str:
@@ -215,7 +212,6 @@ fragments = st.sampled_from(
 )
 
 
-@settings(max_examples=200)
 @given(st.lists(fragments, max_size=24).map("".join))
 def test_what_both_parsers_read_they_read_alike(text: str) -> None:
     """The one in C is used where it is there. The slow one refuses some tabs that the other takes for blanks."""
@@ -243,20 +239,17 @@ def only_refuses(text: str) -> None:
         assert len(detail) < 1000
 
 
-@settings(max_examples=150)
 @given(st.text(max_size=200) | st.binary(max_size=200).map(lambda data: data.decode("latin-1")))
 def test_any_text_is_read_or_refused(text: str) -> None:
     only_refuses(text)
 
 
-@settings(max_examples=150)
 @given(st.lists(fragments, max_size=40).map("".join))
 def test_anything_like_yaml_is_read_or_refused(text: str) -> None:
     only_refuses(text)
     only_refuses("services:\n web:\n  deploy:\n" + text)
 
 
-@settings(max_examples=100)
 @given(st.sampled_from(sorted(EXAMPLES.iterdir())), st.data())
 def test_a_broken_example_is_read_or_refused(path: Path, data: st.DataObject) -> None:
     text = path.read_text(encoding="utf-8")
@@ -273,7 +266,6 @@ values = st.recursive(
 KEYS = ("deploy", "resources", "limits", "reservations", "cpus", "memory", "replicas", "mode", "scale", "mem_limit")
 
 
-@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from(KEYS), values), st.integers(0, 4))
 def test_any_value_at_any_key_is_read_or_refused(service: dict[str, object], depth: int) -> None:
     inner: dict[str, object] = service
