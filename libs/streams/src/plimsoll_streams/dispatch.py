@@ -18,6 +18,7 @@ from plimsoll_streams.ledger import Session
 from plimsoll_streams.ownership import Slice
 from plimsoll_streams.records import OutboxMessage, Received, Record, Reply
 from plimsoll_streams.replies import Replies
+from plimsoll_streams.statements import Statements
 from plimsoll_streams.transactions import Connection
 
 FORESEEN_MAX = 10_000
@@ -33,6 +34,8 @@ class Transaction:
     """Topics that have records in this batch."""
     received: Sequence[Any] = ()
     """Every decoded message of this batch, so that all that it needs can be locked in one go."""
+    statements: Statements = field(default_factory=Statements)
+    """Run together as the last act; what is written here must not be read again in the transaction."""
     replies: list[Reply] = field(default_factory=list)
     messages: list[OutboxMessage] = field(default_factory=list)
     letters: list[tuple[DeadLetter, str]] = field(default_factory=list)
@@ -192,8 +195,8 @@ class Dispatcher(Generic[U]):
                 unit = await self._handle(tx, batches)
         if tx.letters:
             await self._bury(tx)
-        if tx.messages:
-            await outbox.insert(tx.connection, tx.messages)
+        outbox.add(tx.statements, tx.messages)
+        await tx.statements.run(tx.connection)
         return Done(tx, unit, self._replies, self._wake_relay)
 
     def _batches(self, tx: Transaction, slices: Sequence[Slice]) -> dict[str, list[Received[Any]]]:

@@ -19,6 +19,7 @@ from plimsoll_streams.failures import Backoff
 from plimsoll_streams.kafka import REQUEST_MAX, batched, partition_of
 from plimsoll_streams.observe import Trouble
 from plimsoll_streams.records import Headers, OutboxMessage
+from plimsoll_streams.statements import Statements
 from plimsoll_streams.transactions import Connection, Transactions
 
 SHARDS = 16
@@ -61,12 +62,19 @@ def shard_of(key: bytes | None) -> int:
 
 async def insert(connection: Connection, messages: Iterable[OutboxMessage]) -> None:
     """Write messages in the caller's own transaction; `Relay.wake` after its commit saves them half a second."""
+    statements = Statements()
+    add(statements, messages)
+    await statements.run(connection)
+
+
+def add(statements: Statements, messages: Iterable[OutboxMessage]) -> None:
+    """Write messages together with what else is written."""
     groups: dict[tuple[int, str], list[OutboxMessage]] = {}
     for each in messages:
         groups.setdefault((shard_of(each.key), each.topic), []).append(each)
     rows = [(*address, *parcel) for address, group in groups.items() for parcel in parcels.parcels(group)]
     if rows:
-        await connection.execute(_INSERT, *zip(*rows, strict=True))
+        statements.add(_INSERT, *zip(*rows, strict=True))
 
 
 def split_headers(headers: Headers) -> tuple[list[bytes], list[bytes | None]]:

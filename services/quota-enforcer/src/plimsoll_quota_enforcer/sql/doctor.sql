@@ -28,7 +28,7 @@ ORDER BY t.topic, n.partition
 SELECT topic, partition, next_offset FROM consumer_offsets WHERE consumer = 'quota-enforcer'
 
 -- name: doctor_outbox
-SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 FROM outbox
+SELECT coalesce(sum(messages), 0), coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 FROM outbox
 
 -- name: doctor_dead_letters
 SELECT topic, count(*) AS waiting, extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest

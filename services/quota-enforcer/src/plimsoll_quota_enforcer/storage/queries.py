@@ -22,28 +22,13 @@ def _read() -> dict[str, str]:
 QUERIES = _read()
 """Every statement of this service by name."""
 
-_PARAMETER = re.compile(r"\$(\d+)")
 _ARRAY = re.compile(r"\$(\d+)::(\w+)\[\]")
 
 
 @cache
-def together(names: tuple[str, ...]) -> str:
-    """Return one statement that runs several which write different tables: one round trip instead of many.
-
-    Its parameters are theirs, one after the other; arrays are given as literals (``rows.literals``).
-    """
-    parts: list[str] = []
-    before = 0
-    for name in names:
-        statement = _ARRAY.sub(r"$\1::text::\2[]", QUERIES[name])
-        parts.append(f"{name} AS (\n{_shifted(statement, before)}\n)")
-        before += max(int(found) for found in _PARAMETER.findall(QUERIES[name]))
-    return "WITH " + ",\n".join(parts) + "\nSELECT"
-
-
-def _shifted(statement: str, by: int) -> str:
-    """Return the statement with its parameters numbered on."""
-    return _PARAMETER.sub(lambda found: f"${int(found[1]) + by}", statement)
+def by_literals(name: str) -> str:
+    """Return a statement whose arrays are given as literals (``rows.literals``)."""
+    return _ARRAY.sub(r"$\1::text::\2[]", QUERIES[name])
 
 
 SCHEMA = "quota"

@@ -13,9 +13,10 @@ from plimsoll_quota_enforcer.domain.model import Ask, Fact, Node, Place, chain
 from plimsoll_quota_enforcer.domain.state import OVER, Change, Crossing, Decision, Edge, Outcome, Policy, TenantState
 from plimsoll_quota_enforcer.storage import loading, rows
 from plimsoll_quota_enforcer.storage.cache import StateCache
-from plimsoll_quota_enforcer.storage.queries import QUERIES, together
+from plimsoll_quota_enforcer.storage.queries import QUERIES, by_literals
 from plimsoll_streams.dispatch import Transaction
 from plimsoll_streams.records import OutboxMessage, Reply
+from plimsoll_streams.statements import Statements
 from plimsoll_streams.transactions import Connection
 
 Emit = Callable[[OutboxMessage], None]
@@ -130,8 +131,8 @@ class Unit:
         self._judged.add(tenant)
 
     async def save(self, tx: Transaction) -> None:
-        """Write everything as the last act of a batch's transaction."""
-        await self.write(tx.emit, tx.reply)
+        """Write everything together with the other last acts of a batch's transaction."""
+        self._write(tx.statements, tx.emit, tx.reply)
 
     async def write(self, emit: Emit, reply: Callable[[Reply], None] | None = None) -> None:
         """Write everything in one statement, and tell what was crossed and who need not wait any more.
@@ -140,14 +141,18 @@ class Unit:
             emit: publishes with the transaction.
             reply: answers after the commit; needed where waiters may be woken.
         """
+        statements = Statements()
+        self._write(statements, emit, reply)
+        await statements.run(self.connection)
+
+    def _write(self, statements: Statements, emit: Emit, reply: Callable[[Reply], None] | None) -> None:
         self.count_fail_opens(self._woken)
         for decision in self._woken:
             self._tell_woken(decision, emit, reply)
         written = {tenant: w for tenant, w in self._written.items() if w.changes or w.crossings or w.places}
-        parts = [(name, cells, rest) for name, cells, *rest in self._parts(written) if cells]
-        if parts:
-            arguments = [value for _, cells, rest in parts for value in (*rows.literals(cells), *rest)]
-            await self.connection.execute(together(tuple(name for name, *_ in parts)), *arguments)
+        for name, cells, *rest in self._parts(written):
+            if cells:
+                statements.add(by_literals(name), *rows.literals(cells), *rest)
         for tenant, w in written.items():
             for crossing in w.crossings:
                 emit(answers.crossing_message(tenant, crossing, self.now))
