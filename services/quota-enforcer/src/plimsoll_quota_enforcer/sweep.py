@@ -90,9 +90,7 @@ class Sweep:
             if not due:
                 return 0
             async with connection.transaction():
-                unit = await open_unit(
-                    connection, due, self._cache, self._policy, lock="lock_idle_tenants", instance=self._instance
-                )
+                unit = await open_unit(connection, due, self._cache, self._policy, idle=True, instance=self._instance)
                 messages.extend(await forget_expired(connection, unit))
                 expired = len(messages)
                 for tenant in unit.tenants:

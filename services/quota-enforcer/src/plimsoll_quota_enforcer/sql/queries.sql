@@ -3,15 +3,10 @@
 INSERT INTO tenants (tenant) SELECT t FROM unnest($1::text[]) AS t ORDER BY t COLLATE "C" ON CONFLICT DO NOTHING
 
 -- name: lock_tenants
-SELECT tenant, seq, defaults_version FROM tenants WHERE tenant = ANY ($1::text[]) ORDER BY tenant FOR UPDATE
-
--- name: lock_idle_tenants
--- The same for the sweep, which passes over whatever somebody else is working on.
-SELECT tenant, seq, defaults_version FROM tenants WHERE tenant = ANY ($1::text[]) ORDER BY tenant FOR UPDATE SKIP LOCKED
+SELECT * FROM lock_tenants($1, $2, $3, $4, $5)
 
 -- name: clock
--- Read after the guards, so that no decision is older than the state it rests on.
-SELECT clock_timestamp() AS now, defaults_version FROM platform
+SELECT clock_timestamp()
 
 -- name: load_charges
 SELECT * FROM charges WHERE tenant = ANY ($1::text[]) AND NOT gone
@@ -44,16 +39,6 @@ SELECT * FROM nodes WHERE node = ANY ($1::text[]) OR pool = ANY ($2::text[]) ORD
 
 -- name: load_defaults
 SELECT * FROM defaults
-
--- name: recall_decisions
--- Keys of partitioned tables are not unique by themselves: they are looked up under the guard, by days of the window.
-SELECT d.tenant, d.request_id, d.fingerprint, d.reply, d.hold
-FROM unnest($1::text[], $2::text[]) AS x (tenant, request_id)
-CROSS JOIN LATERAL (
-    SELECT * FROM decisions d
-    WHERE d.tenant = x.tenant AND d.request_id = x.request_id AND d.day BETWEEN $3 AND $4
-    ORDER BY d.day DESC LIMIT 1
-) AS d
 
 -- name: recall_charges
 SELECT c.* FROM unnest($1::text[], $2::text[]) AS x (tenant, deployment)

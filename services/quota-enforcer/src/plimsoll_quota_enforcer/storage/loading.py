@@ -28,6 +28,36 @@ from plimsoll_quota_enforcer.storage.queries import QUERIES
 from plimsoll_streams.transactions import Connection
 
 
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """Guards that are locked, and what was read after all of them were."""
+
+    now: datetime
+    defaults_version: int
+    seqs: Mapping[str, int]
+    """Of each tenant that was locked."""
+    decisions: Mapping[str, Mapping[str, StoredDecision]]
+    """Earlier answers to the requests that were named, by tenant and id."""
+
+
+async def lock(
+    connection: Connection, tenants: Sequence[str], asks: Iterable[Ask], back: timedelta, *, idle: bool
+) -> Locked:
+    """Lock guards in their order; with ``idle`` those that somebody has are passed over."""
+    asked = sorted({(ask.tenant, ask.request_id) for ask in asks if ask.verb is not Verb.CHECK})
+    columns = rows.columns(asked) or [(), ()]
+    platform, *found = await connection.fetch(QUERIES["lock_tenants"], tenants, *columns, back, idle)
+    seqs: dict[str, int] = {}
+    decisions: dict[str, dict[str, StoredDecision]] = {}
+    for row in found:
+        tenant, seq, request, fingerprint, reply, hold, *_ = row
+        if request is None:
+            seqs[tenant] = seq
+        else:
+            decisions.setdefault(tenant, {})[request] = StoredDecision(fingerprint, reply.encode(), hold)
+    return Locked(platform["now"], platform["defaults_version"], seqs, decisions)
+
+
 async def load(
     connection: Connection, seqs: Mapping[str, int], defaults: Mapping[Dimension, Limit], policy: Policy
 ) -> dict[str, TenantState]:
@@ -93,20 +123,17 @@ async def load_defaults(connection: Connection) -> Mapping[Dimension, Limit]:
 class Named:
     """What a batch names that a tenant's state may not have: by (tenant, id)."""
 
-    requests: Sequence[tuple[str, str]] = ()
     holds: Sequence[tuple[str, str]] = ()
     deployments: Sequence[tuple[str, str]] = ()
 
 
 def named_by(asks: Iterable[Ask], facts: Iterable[Fact], states: Mapping[str, TenantState]) -> Named:
-    """Find what requests and facts name: earlier answers, closed holds, tombstones."""
-    requests, holds = set(), set()
+    """Find what requests and facts name: closed holds, tombstones."""
+    holds = set()
     deployments = {(fact.tenant, fact.deployment) for fact in facts}
     reserved: dict[tuple[str, str], tuple[str, ...]] = {}
     for ask in asks:
         state = states[ask.tenant]
-        if ask.verb is not Verb.CHECK:
-            requests.add((ask.tenant, ask.request_id))
         if ask.verb is Verb.RESERVE:
             reserved[ask.tenant, ask.request_id] = (ask.deployment, *ask.replaces)
         elif ask.verb is Verb.ADJUST:
@@ -119,19 +146,16 @@ def named_by(asks: Iterable[Ask], facts: Iterable[Fact], states: Mapping[str, Te
             members = hold.members if hold is not None else reserved.get((ask.tenant, ask.hold), ())
             deployments.update((ask.tenant, member) for member in members)
     missing = {(tenant, name) for tenant, name in deployments if name not in states[tenant].charges}
-    return Named(sorted(requests), sorted(holds), sorted(missing))
+    return Named(sorted(holds), sorted(missing))
 
 
 async def recall(
-    connection: Connection, named: Named, states: Mapping[str, TenantState], now: datetime, policy: Policy
+    connection: Connection,
+    named: Named,
+    decisions: Mapping[str, Mapping[str, StoredDecision]],
+    states: Mapping[str, TenantState],
 ) -> dict[str, TenantState]:
-    """Return the states of the tenants named, with what was named added to them."""
-    decisions: dict[str, dict[str, StoredDecision]] = {}
-    if named.requests:
-        first, last = _days(now, policy.window + policy.clock_skew)
-        for row in await connection.fetch(QUERIES["recall_decisions"], *rows.columns(named.requests), first, last):
-            stored = StoredDecision(row["fingerprint"], row["reply"].encode(), row["hold"])
-            decisions.setdefault(row["tenant"], {})[row["request_id"]] = stored
+    """Return the states of the tenants named, with earlier decisions and what was named added to them."""
     holds: dict[str, dict[str, Hold]] = {}
     # A repeated reserve tells its hold's present state, which may have been closed since.
     repeated = [(tenant, d.hold) for tenant, by_id in decisions.items() for d in by_id.values() if d.hold is not None]
@@ -167,10 +191,6 @@ def _with(
         holds={**holds, **state.holds} if holds else state.holds,
         charges={**charges, **state.charges} if charges else state.charges,
     )
-
-
-def _days(now: datetime, back: timedelta) -> tuple[object, object]:
-    return (now - back).date(), now.date()
 
 
 def without_recalled(state: TenantState, settled: Iterable[str]) -> TenantState:

@@ -276,7 +276,7 @@ async def open_unit(
     policy: Policy,
     wants: Wants = Wants(),
     *,
-    lock: str = "lock_tenants",
+    idle: bool = False,
     instance: str = "",
 ) -> Unit:
     """Lock the guards of these tenants in order, take the clock after them, load what the cache lacks, lock nodes.
@@ -287,45 +287,43 @@ async def open_unit(
         cache: states of earlier batches.
         policy: the platform's.
         wants: what the tenants' states and the nodes are needed for.
-        lock: the statement that locks; the sweep's passes over what is locked.
+        idle: whether guards that somebody has are passed over, as the sweep does.
         instance: which replica this is: gates that fail open are counted for it.
     """
     unknown = [tenant for tenant in tenants if not cache.knows(tenant)]
     if unknown:
         await connection.execute(QUERIES["open_tenants"], unknown)
-    guards = await connection.fetch(QUERIES[lock], list(tenants))
-    clock = await connection.fetchrow(QUERIES["clock"])
-    if clock is None:
-        raise LookupError("table platform has no row")
-    now: datetime = clock["now"]
-    if clock["defaults_version"] != cache.defaults_version:
+    locked = await loading.lock(connection, tenants, wants.asks, policy.window + policy.clock_skew, idle=idle)
+    if locked.defaults_version != cache.defaults_version:
         cache.defaults = await loading.load_defaults(connection)
-        cache.defaults_version = clock["defaults_version"]
+        cache.defaults_version = locked.defaults_version
     states: dict[str, TenantState] = {}
     stale: dict[str, int] = {}
-    for guard in guards:
-        state = cache.get(guard["tenant"], guard["seq"])
+    for tenant, seq in locked.seqs.items():
+        state = cache.get(tenant, seq)
         if state is None:
-            stale[guard["tenant"]] = guard["seq"]
+            stale[tenant] = seq
         else:
-            states[guard["tenant"]] = loading.with_defaults(state, cache.defaults)
+            states[tenant] = loading.with_defaults(state, cache.defaults)
     if stale:
         states.update(await loading.load(connection, stale, cache.defaults, policy))
     recalled: dict[str, set[str]] = {}
     if wants.asks or wants.facts:
         named = loading.named_by(wants.asks, wants.facts, states)
-        for tenant, state in (await loading.recall(connection, named, states, now, policy)).items():
+        for tenant, state in (await loading.recall(connection, named, locked.decisions, states)).items():
             recalled[tenant] = state.charges.keys() - states[tenant].charges.keys()
             states[tenant] = state
-    nodes = await loading.lock_nodes(connection, placing.needed(states, wants.asks, wants.facts, now), wants.nodes)
+    nodes = await loading.lock_nodes(
+        connection, placing.needed(states, wants.asks, wants.facts, locked.now), wants.nodes
+    )
     unit = Unit(
         connection,
         cache,
         policy,
-        now=now,
+        now=locked.now,
         states=states,
         nodes=nodes,
-        defaults_version=clock["defaults_version"],
+        defaults_version=locked.defaults_version,
         instance=instance,
     )
     unit.note_recalled(recalled)

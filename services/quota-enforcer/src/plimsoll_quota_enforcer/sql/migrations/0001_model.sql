@@ -296,6 +296,38 @@ CREATE TABLE fail_opens (
     PRIMARY KEY (instance, gate)
 ) WITH (fillfactor = 50);
 
+-- Lock guards in their one order, and only then read the clock, the defaults' version, and what was answered earlier
+-- to these requests: one trip for what every batch begins with. Each statement in here sees what was committed before
+-- it began, so that nothing it reads is older than the locks. With `idle`, guards that somebody has are passed over.
+CREATE FUNCTION lock_tenants(names text[], askers text[], ids text[], back interval, idle boolean)
+RETURNS TABLE (tenant text, seq bigint, request_id text, fingerprint bytea, reply text, hold text, now timestamptz,
+    defaults_version bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    IF idle THEN
+        names := ARRAY(SELECT tenant FROM tenants WHERE tenant = ANY (names) ORDER BY tenant FOR UPDATE SKIP LOCKED);
+    ELSE
+        PERFORM FROM tenants WHERE tenant = ANY (names) ORDER BY tenant FOR UPDATE;
+    END IF;
+    now := clock_timestamp();
+    RETURN QUERY SELECT NULL, NULL::bigint, NULL, NULL::bytea, NULL, NULL, now, p.defaults_version FROM platform p;
+    RETURN QUERY SELECT t.tenant, t.seq, NULL, NULL::bytea, NULL, NULL, NULL::timestamptz, NULL::bigint
+        FROM tenants t WHERE t.tenant = ANY (names);
+    IF cardinality(ids) > 0 THEN
+        -- Keys of partitioned tables are not unique by themselves: they are looked up by days of the window.
+        RETURN QUERY SELECT d.tenant, NULL::bigint, d.request_id, d.fingerprint, d.reply, d.hold, NULL::timestamptz,
+            NULL::bigint
+            FROM unnest(askers, ids) AS x (tenant, request_id)
+            CROSS JOIN LATERAL (
+                SELECT * FROM decisions d WHERE d.tenant = x.tenant AND d.request_id = x.request_id
+                    AND d.day BETWEEN (now - back)::date AND now::date
+                ORDER BY d.day DESC LIMIT 1
+            ) AS d;
+    END IF;
+END
+$$;
+
 -- Partitions by day: made ahead, dropped whole. It runs as its owner, since services own no tables.
 CREATE FUNCTION maintain_partitions(ahead_days integer, keep_days integer) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
