@@ -22,10 +22,14 @@ WORDS = {
     "letters": "7",
     "name": "http",
     "shell": "bash",
+    "file": "quotas.yaml",
+    "request": "7",
+    "limit": "cpu=4",
+    "reason": "agreed",
 }
 """What is typed for a parameter without a default, and for one that takes any number; a new name is added here."""
 
-MORE = {"token": ["--tenant", "acme"]}
+MORE = {"token": ["--tenant", "acme"], "quota apply": ["--yes"]}
 """What a command cannot do without, though its signature does not say so."""
 
 LONG_AGO = (datetime.now(UTC) - timedelta(days=3, hours=12)).isoformat()

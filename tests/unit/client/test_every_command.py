@@ -50,6 +50,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"http": "http://127.0.0.1:9", **credentials.context()}
     (tmp_path / "context.json").write_text(json.dumps(known))
     monkeypatch.setenv("PLIMSOLL_CONTEXT", str(tmp_path / "context.json"))
+    (tmp_path / "quotas.yaml").write_text("scopes: {acme: {cpu: 4}}")
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
 
@@ -122,7 +123,8 @@ def test_a_narrow_terminal_loses_no_figure(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_only_shows_may_be_watched_and_nothing_else(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    changes = {"quota set", "quota unset", "dlq replay", "token"}
+    changes = {"quota set", "quota unset", "quota apply", "dlq replay", "token"}
+    changes |= {f"limits requests {verb}" for verb in ("ask", "approve", "reject")}
     if getattr(every.EVERY[name], "is_watchable", False):
         assert name not in changes
         return

@@ -14,12 +14,14 @@ from typing import Annotated
 try:
     from cyclopts import App, CycloptsError, Parameter
 
+    import plimsoll_client.cli.limits  # noqa: F401 - its commands are in quota
     from plimsoll_client.cli import completion, screen
     from plimsoll_client.cli.commands import context, quota
     from plimsoll_client.cli.dead_letters import dlq
     from plimsoll_client.cli.doctor import doctor
     from plimsoll_client.cli.failures import EXIT_HELP, CommandFailed, Exit
     from plimsoll_client.cli.figures import clean
+    from plimsoll_client.cli.limit_requests import limits
     from plimsoll_client.cli.session import PLAIN_FLAGS, Output, Session
     from plimsoll_client.cli.tokens import token
 except ModuleNotFoundError as missing:  # pragma: no cover  needs an installation without the extra
@@ -35,6 +37,7 @@ app = App(
     default_parameter=PLAIN_FLAGS,
 )
 app.command(quota)
+app.command(limits)
 app.command(dlq)
 app.command(doctor)
 app.command(context)

@@ -24,6 +24,19 @@ from plimsoll_contracts.codes import LIMIT_BELOW_USAGE, SCOPE_MISSING, TOKEN_EXP
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.doctor import Diagnosis
 from plimsoll_contracts.enforcement import EnforcementReply
+from plimsoll_contracts.limit_requests import RequestState
+from plimsoll_contracts.limits_api import (
+    Applied,
+    ApplyBody,
+    Approval,
+    LimitAsk,
+    LimitEntry,
+    LimitHistory,
+    LimitList,
+    LimitRequestList,
+    LimitRequestView,
+    Rejection,
+)
 from plimsoll_contracts.scopes import Scope
 
 M = TypeVar("M", bound=BaseModel)
@@ -32,6 +45,8 @@ _PREFIX = "/api/v1/quota"
 _TIMEOUT_SECONDS = 10.0
 _DOCTOR_SECONDS = 15.0
 """The service itself takes at most ten."""
+_APPLY_SECONDS = 60.0
+"""Thousands of limits in one transaction."""
 _PAGE = 500
 _HOW = "with --token-file or $PLIMSOLL_TOKEN; for the local stack `plimsoll token` makes one"
 _AUTH_HINTS = {
@@ -75,6 +90,53 @@ class Api:
         params = {} if scope is None else _place(scope)
         body = patch.model_dump(mode="json")
         return self._ask(LimitsChanged, "PATCH", path, params=params, json=body, headers=headers)
+
+    def limits(self, tenant: str | None, **query: Any) -> Iterator[LimitEntry]:
+        """List the overrides of a tenant, or of all, every page."""
+        path = "/limits" if tenant is None else f"/tenants/{quote(tenant, safe='')}/limits"
+        after: str | None = ""
+        while after is not None:
+            page = self._ask(LimitList, "GET", path, params=_given(query | {"after": after, "limit": _PAGE}))
+            yield from page.limits
+            after = page.next
+
+    def history(self, scope: Scope | None, *, of_defaults: bool = False, **query: Any) -> LimitHistory:
+        """Read the newest changes of one scope's limits, of the defaults, or of everything where neither is named."""
+        if scope is None:
+            path = "/defaults/history" if of_defaults else "/limits/history"
+            return self._ask(LimitHistory, "GET", path, params=_given(query))
+        params = _given(query) | dict(_place(scope))
+        return self._ask(LimitHistory, "GET", f"/tenants/{scope.tenant}/limits/history", params=params)
+
+    def apply(self, body: ApplyBody) -> Applied:
+        """Plan or apply a declaration of limits."""
+        told = body.model_dump(mode="json")
+        return self._ask(Applied, "POST", "/apply", json=told, timeout=_APPLY_SECONDS)
+
+    def ask_for_limit(self, body: LimitAsk) -> LimitRequestView:
+        """Ask for another limit."""
+        return self._ask(LimitRequestView, "POST", "/limit-requests", json=body.model_dump(mode="json"))
+
+    def limit_requests(self, state: RequestState | None, tenant: str | None) -> Iterator[LimitRequestView]:
+        """List requests for limits, newest first, every page."""
+        before: int | None = None
+        while True:
+            query = _given({"state": state, "tenant": tenant, "before": before, "limit": _PAGE})
+            page = self._ask(LimitRequestList, "GET", "/limit-requests", params=query)
+            yield from page.requests
+            before = page.next
+            if before is None:
+                return
+
+    def limit_request(self, request: int) -> LimitRequestView:
+        """Read one request for a limit."""
+        return self._ask(LimitRequestView, "GET", f"/limit-requests/{request}")
+
+    def decide(self, request: int, body: Approval | Rejection) -> LimitRequestView:
+        """Approve or reject a request for a limit."""
+        verb = "approve" if isinstance(body, Approval) else "reject"
+        told = body.model_dump(mode="json")
+        return self._ask(LimitRequestView, "POST", f"/limit-requests/{request}/{verb}", json=told)
 
     def check(self, body: CheckBody) -> EnforcementReply:
         """Ask whether something would be allowed now."""
@@ -132,6 +194,10 @@ class Api:
 def _place(scope: Scope) -> Mapping[str, str]:
     parts = {"environment": scope.environment, "stack": scope.stack}
     return {name: value for name, value in parts.items() if value}
+
+
+def _given(query: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in query.items() if value is not None}
 
 
 def _failed(response: httpx.Response) -> CommandFailed:

@@ -30,7 +30,8 @@ from plimsoll_contracts.scopes import Scope
 quota = App(name="quota", help="Limits and usage.", default_parameter=PLAIN_FLAGS)
 context = App(name="context", help="Where the services are that this command speaks to.")
 
-_NO_REASON = "no reason given"
+NO_REASON = "no reason given"
+"""What is written down where nobody says why."""
 _REFUSED = (402, 403)
 
 
@@ -84,7 +85,7 @@ def set_limits(
     scope: str,
     /,
     *limits: str,
-    reason: str = _NO_REASON,
+    reason: str = NO_REASON,
     by: str | None = None,
     until: str | None = None,
     shadow: bool = False,
@@ -123,7 +124,7 @@ def unset(
     scope: str,
     /,
     *dimensions: str,
-    reason: str = _NO_REASON,
+    reason: str = NO_REASON,
     by: str | None = None,
     force: bool = False,
     if_version: int | None = None,
@@ -164,7 +165,7 @@ def _change(
     try:
         patch = LimitsPatch(
             limits=limits,
-            by=by or (None if session.api.says_who else session.user),
+            by=session.by(by),
             reason=reason,
             mode=mode,
             expires_at=read_until(until, session.now),
@@ -243,23 +244,6 @@ def _verdict(session: Session, where: Scope, body: CheckBody, amounts: Mapping[D
     if reply.code is not None and reply.code in CODES:
         session.say(CODES[reply.code].remedy)
     return Exit.DENIED if reply.status in _REFUSED else exit_for(reply.status)
-
-
-@quota.command(name="list")
-@watchable
-def list_scopes(tenant: str | None = None, /, *, session: In) -> Exit:
-    """List the tenants that are known, or the scopes of one.
-
-    Args:
-        tenant: Whose scopes; all tenants where it is not given.
-        session: This run of the command.
-    """
-    found = list(session.api.scopes(None if tenant is None else read_scope(tenant).tenant))
-    rows = ({"scope": scope} for scope in found)
-    session.show({"scopes": found}, lambda: Text("\n".join(clean(scope) for scope in found)), rows)
-    if not found:
-        session.say("nothing is known yet")
-    return Exit.OK
 
 
 @context.default

@@ -31,6 +31,13 @@ def amount(unit: Unit, value: int | str | None) -> str:
     return "-" if value is None else render(unit, value) if isinstance(value, int) else clean(value)
 
 
+def short(unit: Unit, value: int | str) -> str:
+    """Write an amount as people write it in files, so that it reads back exactly: ``4``, ``500m``, ``8GiB``."""
+    if unit is Unit.MILLICORES and isinstance(value, int) and value % 1000 == 0:
+        return str(value // 1000)
+    return amount(unit, value)
+
+
 def named(dimension: Dimension, basis: Basis | None) -> str:
     """Write a dimension with its basis: ``cpu (reserved)``."""
     return f"{dimension} ({basis})" if basis else str(dimension)

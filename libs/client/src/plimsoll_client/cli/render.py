@@ -30,7 +30,7 @@ def table(*columns: str, right: Sequence[str] = (), wrapped: str = "DETAIL") -> 
 
 
 def origin(view: LimitView, now: datetime) -> str:
-    """Say where a limit comes from: ``override, alice, 2h ago, until 2026-12-24 18:00 UTC``."""
+    """Say where a limit comes from: ``override, alice, 2h ago, until 2026-12-24 18:00 UTC``; in shadow also why."""
     if view.source == "none":
         return "no limit set"
     parts = [clean(view.source)]
@@ -41,7 +41,7 @@ def origin(view: LimitView, now: datetime) -> str:
     if view.expires_at:
         parts.append(f"until {view.expires_at:%Y-%m-%d %H:%M %Z}")
     if view.mode is Mode.SHADOW:
-        parts.append("shadow")
+        parts.append(f"shadow: {clean(view.reason)}" if view.reason else "shadow")
     return ", ".join(parts)
 
 

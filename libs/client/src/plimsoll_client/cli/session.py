@@ -63,6 +63,10 @@ class Session:
         except (KeyError, OSError):
             return f"uid {os.getuid()}"
 
+    def by(self, given: str | None) -> str | None:
+        """Who is written down for what is done: None where a token says it."""
+        return given or (None if self.api.says_who else self.user)
+
     @cached_property
     def fine(self) -> bool:
         """Whether stdout can show block characters."""
