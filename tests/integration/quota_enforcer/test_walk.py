@@ -25,6 +25,11 @@ PUBLIC = [("get", "/problems/{code}")]
 ASKED = {"environment": "prod", "stack": "blog", "deployment": "d", "footprint": {"cpu": 1}}
 BODIES: Mapping[str, dict[str, Any]] = {
     "/api/v1/quota/check": ASKED,
+    "/api/v1/quota/reserve": ASKED,
+    "/api/v1/quota/adjust": ASKED,
+    "/api/v1/quota/commit": {"hold": "h"},
+    "/api/v1/quota/release": {"hold": "h"},
+    "/api/v1/quota/limit-requests": {"dimension": "cpu", "value": "1", "reason": "r"},
 }
 """What else is in the bodies that name a tenant, so that the tenant is what decides."""
 SAMPLES = {"letter": "1", "request_id": "r-1", "dimension": "cpu"}

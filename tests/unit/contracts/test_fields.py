@@ -6,12 +6,13 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from plimsoll_contracts.api import CheckBody, LimitsPatch
+from plimsoll_contracts.api import LimitsPatch
 from plimsoll_contracts.dimensions import REGISTRY, Dimension
 from plimsoll_contracts.entitlements import EntitlementSnapshot
 from plimsoll_contracts.fields import UNLIMITED, Id, Instant, Name, Text, parse_limit
 from plimsoll_contracts.quantities import QuantityError
 from plimsoll_contracts.usage import UsageDelta
+from plimsoll_contracts.verbs import CheckBody
 
 CONTROL = ["a\0b", "\0", "a\nb", "a\rb", "\x1b[31mred", "a\x7f", "a\x9bb", "a\u2028b", "\u202eevil", "a\u2066b"]
 

@@ -20,6 +20,7 @@ from plimsoll_contracts.enforcement import EnforcementReply, Mode, code_of, expl
 from plimsoll_contracts.requests import (
     MAX_REQUEST_BYTES,
     AdjustRequest,
+    AnyRequest,
     CheckRequest,
     CommitRequest,
     Footprint,
@@ -179,6 +180,15 @@ class EnforcementClient:
         body = name_request({"verb": "release", "tenant": tenant, "hold": hold})
         request = ReleaseRequest.model_validate(body)
         await self._channel.post(tenant.encode(), _dump(request), seconds=0.25)
+
+    async def send(self, request: AnyRequest, *, seconds: float | None = None) -> Outcome:
+        """Send a request that was made elsewhere, such as one that came over HTTP; no verdict is Unknown, and no yes.
+
+        ``seconds`` until then; the client's default where it is not given.
+        """
+        is_fact = not isinstance(request, CheckRequest | ReserveRequest)
+        body = {**request.model_dump(exclude_unset=True), "timeout": seconds or self._timeout}
+        return await self._call(type(request), body, proceed=None if is_fact else False)
 
     async def _call(self, model: type[BaseModel], body: dict[str, Any], *, proceed: bool | None = None) -> Outcome:
         """Validate, send, wait, judge and count. ``proceed`` is the caller's choice for Unknown; None for facts."""

@@ -7,8 +7,7 @@ from pydantic import Field
 
 from plimsoll_contracts.dimensions import Basis, Dimension, Unit
 from plimsoll_contracts.enforcement import Gate, Mode
-from plimsoll_contracts.fields import Event, Flag, Id, Instant, LimitValue, Name, Request, Text
-from plimsoll_contracts.requests import Footprint
+from plimsoll_contracts.fields import Event, Flag, Instant, LimitValue, Request, Text
 
 DimensionName = Annotated[str, Field(max_length=64)]
 LimitInput = Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True, max_length=64)]
@@ -110,18 +109,6 @@ class LimitsChanged(Event):
     scope: str
     changes: tuple[LimitChange, ...]
     seq: int | None = None
-
-
-class CheckBody(Request):
-    """Would this be allowed now? The service names the request and asks it over the request topic."""
-
-    tenant: Name
-    environment: Name | None = None
-    stack: Name | None = None
-    app: Name | None = None
-    deployment: Id | None = None
-    """None asks for a deployment that does not exist yet."""
-    footprint: Footprint = Footprint()
 
 
 class DeadLetterView(Event):

@@ -12,6 +12,7 @@ from plimsoll_quota_enforcer.domain.model import TENANT
 from plimsoll_quota_enforcer.domain.state import Policy
 from plimsoll_quota_enforcer.storage.cache import StateCache
 from plimsoll_quota_enforcer.storage.limits import forget_expired, forget_expired_defaults
+from plimsoll_quota_enforcer.storage.once import KEPT_HOURS
 from plimsoll_quota_enforcer.storage.queries import QUERIES
 from plimsoll_quota_enforcer.storage.unit import open_unit
 from plimsoll_streams import outbox
@@ -110,6 +111,7 @@ class Sweep:
         return len(due)
 
     async def upkeep(self) -> None:
-        """Make the partitions of the days to come, drop those past keeping, and forget holds long closed."""
+        """Make the partitions of days to come, drop those past keeping, and forget holds and keys long done with."""
         await self._pool.fetchval("SELECT maintain_partitions($1, $2)", PARTITIONS_AHEAD_DAYS, self._retention_days)
         await self._pool.execute(QUERIES["forget_closed_holds"], self._retention_days, FORGET_BITE)
+        await self._pool.execute(QUERIES["forget_keys"], KEPT_HOURS)

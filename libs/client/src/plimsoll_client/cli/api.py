@@ -10,7 +10,6 @@ from pydantic import BaseModel, ValidationError
 from plimsoll_client.cli.failures import CommandFailed, Exit, exit_for
 from plimsoll_client.cli.figures import clean
 from plimsoll_contracts.api import (
-    CheckBody,
     DeadLetterList,
     DeadLetterView,
     LimitsChanged,
@@ -38,6 +37,7 @@ from plimsoll_contracts.limits_api import (
     Rejection,
 )
 from plimsoll_contracts.scopes import Scope
+from plimsoll_contracts.verbs import CheckBody
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -140,7 +140,7 @@ class Api:
 
     def check(self, body: CheckBody) -> EnforcementReply:
         """Ask whether something would be allowed now."""
-        return self._ask(EnforcementReply, "POST", "/check", json=body.model_dump(mode="json"))
+        return self._ask(EnforcementReply, "POST", "/check", json=body.model_dump(mode="json", exclude_unset=True))
 
     def scopes(self, tenant: str | None) -> Iterator[str]:
         """List tenants, or the scopes of one, all pages."""

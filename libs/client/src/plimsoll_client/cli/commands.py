@@ -19,13 +19,14 @@ from plimsoll_client.cli.context import read_context
 from plimsoll_client.cli.failures import CommandFailed, Exit, exit_for
 from plimsoll_client.cli.figures import amount, clean
 from plimsoll_client.cli.session import PLAIN_FLAGS, In, Session, watchable
-from plimsoll_contracts.api import CheckBody, LimitsPatch, ScopeStatus
+from plimsoll_contracts.api import LimitsPatch, ScopeStatus
 from plimsoll_contracts.codes import CODES
 from plimsoll_contracts.dimensions import Dimension, unit_of
 from plimsoll_contracts.enforcement import Mode, explain
 from plimsoll_contracts.fields import UNLIMITED, LimitValue
 from plimsoll_contracts.requests import Footprint
 from plimsoll_contracts.scopes import Scope
+from plimsoll_contracts.verbs import NEW_DEPLOYMENT, CheckBody
 
 quota = App(name="quota", help="Limits and usage.", default_parameter=PLAIN_FLAGS)
 context = App(name="context", help="Where the services are that this command speaks to.")
@@ -217,7 +218,7 @@ def check(
             environment=where.environment or None,
             stack=where.stack or None,
             app=app,
-            deployment=deployment,
+            deployment=deployment or NEW_DEPLOYMENT,
             footprint=Footprint.model_validate(amounts),
         )
     except ValidationError as error:

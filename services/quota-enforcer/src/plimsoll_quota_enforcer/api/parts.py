@@ -6,15 +6,18 @@ from typing import Annotated, TypeVar
 
 import asyncpg
 from fastapi import Depends, Query, Request
+from pydantic import BaseModel
 
 from plimsoll_client import EnforcementClient
 from plimsoll_contracts import codes
 from plimsoll_contracts.fields import Name
+from plimsoll_quota_enforcer.api.once import Repeated, same_as_first
 from plimsoll_quota_enforcer.domain.model import Place
 from plimsoll_quota_enforcer.domain.relimit import LimitRefused
 from plimsoll_quota_enforcer.domain.state import Policy
 from plimsoll_quota_enforcer.storage.cache import StateCache
 from plimsoll_quota_enforcer.storage.doctor import Examined
+from plimsoll_quota_enforcer.storage.once import Once, keep, take
 from plimsoll_runtime.http import Problem
 from plimsoll_streams.transactions import Connection
 
@@ -36,15 +39,32 @@ class Parts:
     wake_relay: Callable[[], None]
     examined: Examined
 
-    async def write(self, change: Callable[[Connection], Awaitable[T]]) -> T:
+    async def write(
+        self,
+        change: Callable[[Connection], Awaitable[T]],
+        *,
+        once: Once | None = None,
+        told: Callable[[T], BaseModel] | None = None,
+    ) -> T:
         """Run a change in one transaction, and have the relay publish what it told.
+
+        With ``once`` what is answered (``told`` makes it of the result) is kept in that transaction.
 
         Raises:
             Problem: a rule speaks against it; nothing was written.
+            Repeated: it was done before, under the same key; nothing was written.
         """
         try:
             async with self.pool.acquire() as connection, connection.transaction():
-                result = await change(connection)
+                if once is None or told is None:
+                    result = await change(connection)
+                else:
+                    known = await take(connection, once)
+                    same_as_first(once, known)
+                    if known.reply is not None:
+                        raise Repeated(known.reply)
+                    result = await change(connection)
+                    await keep(connection, once, told(result).model_dump_json())
         except LimitRefused as refused:
             raise Problem(refused.code, refused.detail) from None
         self.wake_relay()

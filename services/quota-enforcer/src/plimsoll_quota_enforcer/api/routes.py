@@ -1,6 +1,6 @@
 """Which routes are there? A noun's module brings its router, and is listed here."""
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 
 from plimsoll_contracts.requests import MAX_REQUEST_BYTES
 from plimsoll_quota_enforcer import __version__
@@ -15,6 +15,7 @@ from plimsoll_quota_enforcer.api import (
     usage,
     verbs,
 )
+from plimsoll_quota_enforcer.api.once import Repeated
 from plimsoll_quota_enforcer.api.parts import Parts
 from plimsoll_runtime import problems
 from plimsoll_runtime.auth import Authenticate, let_anybody
@@ -49,7 +50,12 @@ def build(parts: Parts, authenticate: Authenticate) -> FastAPI:
         is_momentary=is_transient,
     )
     app.state.parts = parts
+    app.add_exception_handler(Repeated, _repeat)
     app.include_router(problems.router)
     for router in _ROUTERS:
         app.include_router(router, prefix=PREFIX)
     return app
+
+
+async def _repeat(_: Request, repeated: Exception) -> Response:
+    return Response(str(repeated), media_type="application/json", headers={"Idempotency-Replayed": "true"})

@@ -379,3 +379,18 @@ ORDER BY t.tenant LIMIT $2
 
 -- name: last_fail_open
 SELECT max(decided_at) FROM decisions WHERE tenant = $1 AND fail_open <> '{}'
+
+-- name: take_key
+INSERT INTO idempotency_keys (principal, key, fingerprint) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING taken_at
+
+-- name: read_key
+SELECT fingerprint, reply, taken_at FROM idempotency_keys WHERE principal = $1 AND key = $2
+
+-- name: keep_reply
+UPDATE idempotency_keys SET reply = $3 WHERE principal = $1 AND key = $2
+
+-- name: forget_keys
+DELETE FROM idempotency_keys WHERE taken_at < clock_timestamp() - make_interval(hours => $1)
+
+-- name: limits_tag
+SELECT count(*) FROM limit_history WHERE tenant = $1 AND environment = $2 AND stack = $3

@@ -150,6 +150,17 @@ CREATE TABLE limit_history (
 );
 CREATE INDEX limit_history_newest ON limit_history (tenant, id);
 
+-- What was answered to a change over HTTP that its sender may repeat; null where that is kept elsewhere.
+CREATE TABLE idempotency_keys (
+    principal   text COLLATE "C" NOT NULL, -- empty where authentication is off
+    key         text COLLATE "C" NOT NULL,
+    fingerprint bytea NOT NULL,
+    reply       text,
+    taken_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (principal, key)
+);
+CREATE INDEX idempotency_keys_old ON idempotency_keys (taken_at);
+
 CREATE TABLE limit_requests (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant         text COLLATE "C" NOT NULL,
