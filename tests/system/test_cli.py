@@ -106,8 +106,7 @@ async def test_a_tenant_without_an_entitlement_ends_with_4(running: Platform, te
 async def test_a_version_that_has_moved_on_is_a_conflict(running: Platform, tenant: str) -> None:
     assert (await plimsoll(running, "quota", "set", tenant, "cpu=1")).code == 0
     found = json.loads((await plimsoll(running, "quota", "status", tenant, "-o", "json")).out)
-    version = next(x["limit"]["version"] for x in found["dimensions"] if x["dimension"] == "cpu")
-    change = ("quota", "set", tenant, "cpu=2", "--if-version", str(version))
+    change = ("quota", "set", tenant, "cpu=2", "memory=1g", "--if-version", str(found["limits_version"]))
     assert (await plimsoll(running, *change)).code == 0
     late = await plimsoll(running, *change)
     assert late.code == 6

@@ -1,5 +1,6 @@
 """The HTTP API: limits and usage for people, every error a problem that says what to do."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from plimsoll_contracts.api import LimitsChanged, Problem, ScopeList, ScopeStatu
 from plimsoll_contracts.codes import Code
 from plimsoll_contracts.dimensions import Basis
 from plimsoll_contracts.topics import ENTITLEMENT_EVENTS
+from plimsoll_devkit.enforcer import PARTITIONS
 from plimsoll_devkit.platform import Platform, eventually
 from plimsoll_devkit.stack.credentials import OPERATOR
 from plimsoll_devkit.wire import Wire, asking, unique
@@ -149,23 +151,85 @@ async def test_a_bad_patch_sets_nothing(http: httpx.AsyncClient, tenant: str, wh
         assert (await http.get("/defaults")).json() == before
 
 
-async def test_if_match_keeps_two_operators_apart(http: httpx.AsyncClient, tenant: str) -> None:
-    where = f"/tenants/{tenant}/limits"
-    first = await http.patch(where, json=patch({"cpu": 100}), headers={"if-match": '"0"'})
-    assert first.json()["changes"][0]["after"]["version"] == 1
+async def test_if_match_keeps_two_operators_apart(quota: Platform, tenant: str) -> None:
+    where, place = f"/tenants/{tenant}/limits", {"environment": "prod"}
 
-    second = await http.patch(where, json=patch({"cpu": 200}), headers={"if-match": '"1"'})
-    assert second.json()["changes"][0]["after"]["version"] == 2
+    def match(tag: str) -> dict[str, str]:
+        return {"if-match": tag}
+
+    async with quota.http_as(quota.stack.credentials.token()) as http:
+        seen = (await http.get(f"/tenants/{tenant}/status")).headers["etag"]
+        assert seen == '"0"'
+        first = await http.patch(where, json=patch({"cpu": 100, "memory": 5}), headers=match(seen))
+        assert first.json()["changes"][0]["after"]["version"] == 1
+        assert (first.headers["etag"], first.json()["limits_version"]) == ('"2"', 2)
+        late = patch({"disk": 300})
+        problem(await http.patch(where, json=late, headers=match(seen)), codes.LIMIT_VERSION_CONFLICT)
+        for none in ("x", "2", 'W/"2"', '"2", "3"', '""', f'"{10**30}"'):
+            problem(await http.patch(where, json=late, headers=match(none)), codes.LIMIT_VERSION_CONFLICT)
+        assert (await http.patch(where, json=late, headers=match('"2"'))).headers["etag"] == '"3"'
+        assert (await http.patch(where, params=place, json=late, headers=match('"0"'))).is_success, "another scope"
+
+        problem(await http.patch(where, json=patch({"cpu": 300, "apps": 1})), codes.IF_MATCH_REQUIRED)
+        problem(await http.patch(where, json=patch({"cpu": None})), codes.IF_MATCH_REQUIRED)
+        assert (await http.patch(where, json=patch({"apps": 1, "vapps": None}))).is_success, "nothing is overwritten"
+        assert (await http.patch(where, json=patch({"cpu": None}), headers=match("*"))).is_success
+        again = await http.patch(where, json=patch({"cpu": 100}))
+        assert again.json()["changes"][0]["after"]["version"] == 3, "versions grow also over unset and set"
+        status = await http.get(f"/tenants/{tenant}/status")
+        assert status.headers["etag"] == again.headers["etag"] == f'"{status.json()["limits_version"]}"'
+
+
+async def test_defaults_have_a_tag_of_their_own(quota: Platform) -> None:
+    async with quota.http_as(quota.stack.credentials.token()) as http:
+        seen = (await http.get("/defaults")).headers["etag"]
+        set_ = await http.patch("/defaults", json=patch({"apps": 50}), headers={"if-match": seen})
+        try:
+            assert set_.is_success, set_.text
+            problem(await http.patch("/defaults", json=patch({"apps": 51})), codes.IF_MATCH_REQUIRED)
+            late = await http.patch("/defaults", json=patch({"apps": 51}), headers={"if-match": seen})
+            problem(late, codes.LIMIT_VERSION_CONFLICT)
+        finally:
+            await http.patch("/defaults", json=patch({"apps": None}), headers={"if-match": "*"})
+
+
+async def test_a_change_sent_again_under_its_key_is_done_once(
+    quota: Platform, http: httpx.AsyncClient, tenant: str
+) -> None:
+    where, key = f"/tenants/{tenant}/limits", {"idempotency-key": f"{tenant}-1"}
+    answers = await asyncio.gather(*(http.patch(where, json=patch({"cpu": 100}), headers=key) for _ in range(6)))
+    assert {answer.text for answer in answers} == {answers[0].text}
+    assert {answer.headers["etag"] for answer in answers} == {'"1"'}
+    assert sorted(answer.headers.get("idempotency-replayed", "no") for answer in answers) == ["no"] + ["true"] * 5
+
+    problem(await http.patch(where, json=patch({"cpu": 101}), headers=key), codes.IDEMPOTENCY_MISMATCH)
+    elsewhere = {"environment": "prod"}
     problem(
-        await http.patch(where, json=patch({"cpu": 300}), headers={"if-match": '"1"'}), codes.LIMIT_VERSION_CONFLICT
+        await http.patch(where, params=elsewhere, json=patch({"cpu": 100}), headers=key), codes.IDEMPOTENCY_MISMATCH
     )
-    problem(await http.patch(where, json=patch({"cpu": 300}), headers={"if-match": "x"}), codes.LIMIT_VERSION_CONFLICT)
-    both = patch({"cpu": 300, "memory": 1})
-    problem(await http.patch(where, json=both, headers={"if-match": '"2"'}), codes.INVALID_REQUEST)
-    assert (await http.patch(where, json=patch({"cpu": 300}), headers={"if-match": "*"})).is_success
-    await http.patch(where, json=patch({"cpu": None}))
-    again = await http.patch(where, json=patch({"cpu": 100}))
-    assert again.json()["changes"][0]["after"]["version"] == 5, "versions grow also over unset and set"
+    assert (await http.get(f"/tenants/{tenant}/status")).headers["etag"] == '"1"'
+    async with quota.http_as(quota.stack.credentials.token(subject="bob")) as bob:
+        problem(await bob.patch(where, json=patch({"cpu": 100}), headers=key), codes.IF_MATCH_REQUIRED)
+
+
+async def test_a_change_that_was_refused_is_tried_again(http: httpx.AsyncClient, wire: Wire, tenant: str) -> None:
+    key = {"idempotency-key": f"{tenant}-1"}
+    await wire.ask(asking("adjust", tenant, footprint={"cpu": 300}))
+    change = patch({"cpu": 200})
+    problem(await http.patch(f"/tenants/{tenant}/limits", json=change, headers=key), codes.LIMIT_BELOW_USAGE)
+    await wire.ask(asking("adjust", tenant, footprint={"cpu": 100}))
+    assert (await http.patch(f"/tenants/{tenant}/limits", json=change, headers=key)).is_success
+
+
+async def test_a_key_is_forgotten_after_a_day(quota: Platform, http: httpx.AsyncClient, tenant: str) -> None:
+    await http.patch(f"/tenants/{tenant}/limits", json=patch({"cpu": 1}), headers={"idempotency-key": f"{tenant}-1"})
+    await quota.database.execute(
+        "UPDATE idempotency_keys SET taken_at = taken_at - interval '25 hours' WHERE key = $1", f"{tenant}-1"
+    )
+    await quota.enforcer().stop()
+    await quota.enforcer().start()
+    await quota.enforcer().ready(PARTITIONS)
+    assert not await quota.database.fetchval("SELECT count(*) FROM idempotency_keys WHERE key = $1", f"{tenant}-1")
 
 
 async def test_a_child_above_its_parent_is_warned_of(http: httpx.AsyncClient, tenant: str) -> None:

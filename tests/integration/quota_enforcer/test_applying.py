@@ -197,7 +197,7 @@ async def test_one_bad_limit_among_many_and_nothing_is_set(quota: Platform, http
 
 
 async def test_below_usage_is_planned_refused_and_forced(quota: Platform, http: httpx.AsyncClient, wire: Wire) -> None:
-    tenants = [unique("u") for _ in range(3)]
+    tenants = sorted(unique("u") for _ in range(3))
     await wire.ask(asking("adjust", tenants[1], footprint={"cpu": 300}))
     await wire.ask(asking("reserve", tenants[1], deployment="d2", footprint={"cpu": 100}))
     declared = {tenant: {"cpu": 399} for tenant in tenants}

@@ -83,7 +83,7 @@ async def test_history_says_who_why_when_and_what_was_before(
         ("bob", {"cpu": "unlimited"}, {"reason": "second", "mode": "shadow", "expires_at": SOON}),
         ("carol", {"cpu": None}, {"reason": "third"}),
     ):
-        async with quota.http_as(quota.stack.credentials.token(subject=who)) as theirs:
+        async with quota.http_as(quota.stack.credentials.token(subject=who), **{"If-Match": "*"}) as theirs:
             (await theirs.patch(f"/tenants/{tenant}/limits", json=patch(limits, **more))).raise_for_status()
     await quota.set_limits(tenant, {"cpu": 7}, environment="prod")
 

@@ -61,7 +61,10 @@ async def test_a_denial_is_a_problem_with_the_whole_reply(
     assert denied.headers["content-type"] == "application/problem+json"
     assert (denied.status_code, problem.code) == (403, codes.CPU_EXCEEDED.code)
     assert problem.type == f"/problems/{codes.CPU_EXCEEDED.code}"
-    assert [(v.asked, v.would_fit) for v in problem.reply.violations] == [(100, 50)]
+    assert {(v.basis, v.asked, v.would_fit) for v in problem.reply.violations} == {
+        ("reserved", 100, 50),
+        ("burst", 100, 75),
+    }
     closed = await http.post("/commit", json={"tenant": tenant, "hold": "no-such"})
     assert (closed.status_code, closed.json()["code"]) == (409, codes.HOLD_CLOSED.code)
 
@@ -109,22 +112,21 @@ async def test_a_key_of_somebody_else_tells_nothing(quota: Platform, http: httpx
     assert foreign.status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("verb", "body", "code"),
-    [
-        ("reserve", {"deployment": "d"}, codes.INVALID_REQUEST),
-        ("reserve", {"deployment": "d", "footprint": {"cpu": -1}}, codes.INVALID_CPU),
-        ("reserve", {"deployment": "d", "footprint": {}, "stack": "s"}, codes.SCOPE_IS_ROLLUP),
-        ("reserve", {"deployment": "d", "footprint": {}, "request_id": "mine"}, codes.INVALID_REQUEST),
-        ("reserve", {"deployment": "d", "footprint": {}, "verb": "adjust"}, codes.INVALID_REQUEST),
-        ("adjust", {"deployment": "d"}, codes.INVALID_REQUEST),
-        ("commit", {"hold": "h", "force": True}, codes.UNKNOWN_FIELD),
-        ("release", {}, codes.INVALID_REQUEST),
-    ],
-)
-async def test_a_bad_body_asks_nothing(
-    quota: Platform, http: httpx.AsyncClient, tenant: str, verb: str, body: dict[str, Any], code: codes.Code
-) -> None:
+BAD: dict[str, tuple[str, dict[str, Any], codes.Code]] = {
+    "no footprint": ("reserve", {"deployment": "d"}, codes.INVALID_REQUEST),
+    "less than nothing": ("reserve", {"deployment": "d", "footprint": {"cpu": -1}}, codes.INVALID_CPU),
+    "a roll-up": ("reserve", {"deployment": "d", "footprint": {}, "stack": "s"}, codes.SCOPE_IS_ROLLUP),
+    "an id of its own": ("reserve", {"deployment": "d", "footprint": {}, "request_id": "r"}, codes.INVALID_REQUEST),
+    "another verb": ("reserve", {"deployment": "d", "footprint": {}, "verb": "adjust"}, codes.INVALID_REQUEST),
+    "no fact": ("adjust", {"deployment": "d"}, codes.INVALID_REQUEST),
+    "an unknown field": ("commit", {"hold": "h", "force": True}, codes.UNKNOWN_FIELD),
+    "no hold": ("release", {}, codes.INVALID_REQUEST),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+async def test_a_bad_body_asks_nothing(quota: Platform, http: httpx.AsyncClient, tenant: str, what: str) -> None:
+    verb, body, code = BAD[what]
     answer = await http.post(f"/{verb}", json={"tenant": tenant, **body})
     assert (answer.status_code, answer.json()["code"]) == (code.status, code.code), answer.text
     assert await quota.decisions(tenant) == []

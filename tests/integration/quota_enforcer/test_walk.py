@@ -32,7 +32,7 @@ BODIES: Mapping[str, dict[str, Any]] = {
     "/api/v1/quota/limit-requests": {"dimension": "cpu", "value": "1", "reason": "r"},
 }
 """What else is in the bodies that name a tenant, so that the tenant is what decides."""
-SAMPLES = {"letter": "1", "request_id": "r-1", "dimension": "cpu"}
+SAMPLES = {"letter": "1", "request_id": "r-1", "request": "1"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Route:
         for name, value in SAMPLES.items():
             path = path.replace(f"{{{name}}}", value)
         headers = {"x-request-id": "the-walk"} | ({"authorization": f"Bearer {token}"} if token is not None else {})
-        body = {"tenant": tenant, **BODIES[self.path]} if self.path in BODIES else {}
+        body = {"tenant": tenant, **BODIES[self.path]} if self.path in BODIES else {"reason": "r"}
         return await http.request(self.method, path, headers=headers, json=body if self.method != "get" else None)
 
 
@@ -166,6 +166,42 @@ async def test_a_foreign_tenant_is_as_one_that_nobody_knows(
         assert foreign.content == unknown.content, route
         assert _told(foreign) == _told(unknown), route
     assert (await running.status(victim))["seq"] == before["seq"]
+
+
+async def test_what_names_a_tenant_only_by_its_row_is_as_unknown(
+    running: Platform, http: httpx.AsyncClient, victim: str
+) -> None:
+    wanted = {"tenant": victim, "dimension": "cpu", "value": "9", "reason": "mine"}
+    async with running.http as as_admin:
+        mine = (await as_admin.post("/limit-requests", json=wanted)).json()["id"]
+    token = running.stack.credentials.token(tenants=[unique("own")])
+    for route in (each for each in ROUTES if "{request}" in each.path):
+        told = [
+            await Route(
+                route.method, route.path.replace("{request}", str(number)), route.needs, names_tenant=False
+            ).ask(http, victim, token)
+            for number in (mine, 999_999_999)
+        ]
+        for answer in told:
+            refused(answer, codes.NOT_FOUND, route, "another's request")
+        assert told[0].text.replace(f" {mine}", " N") == told[1].text.replace(" 999999999", " N")
+
+
+async def test_a_file_of_limits_may_name_only_what_its_bearer_may(
+    running: Platform, http: httpx.AsyncClient, victim: str
+) -> None:
+    own = unique("own")
+    headers = {"authorization": f"Bearer {running.stack.credentials.token(tenants=[own])}", "x-request-id": "walk"}
+    for dry_run in (True, False):
+
+        async def apply(dry_run: bool = dry_run, **declared: Any) -> httpx.Response:
+            body = {"reason": "r", "dry_run": dry_run, **declared}
+            return await http.post("/api/v1/quota/apply", json=body, headers=headers)
+
+        foreign = await apply(scopes={own: {"cpu": 1}, f"{victim}/env:prod": {"cpu": 1}})
+        unknown = await apply(scopes={own: {"cpu": 1}, f"{unique('no')}/env:prod": {"cpu": 1}})
+        assert (foreign.status_code, foreign.content) == (404, unknown.content)
+        assert (await apply(defaults={"cpu": 1})).status_code == 403
 
 
 async def test_what_is_about_all_tenants_shows_only_ones_own(

@@ -258,7 +258,7 @@ def test_what_is_no_plimsoll_is_said_to_be_none(service: Canned, capsys: pytest.
     "command",
     ["quota", "quota frob", "quota status", "quota status Acme", "quota set acme", "quota set acme cpu=four",
      "quota set acme/blog cpu=4", "quota set acme cpu=4 --until yesterday", "quota check acme --cpu unlimited",
-     "quota set acme cpu=1 memory=1 --if-version 3", "quota check acme --app Blog!", "dlq show x", "-o xml quota list",
+     "quota set acme cpu=1 --if-version three", "quota check acme --app Blog!", "dlq show x", "-o xml quota list",
      "quota set acme cpu=4 --by \x1b[2J"],
 )  # fmt: skip
 def test_usage_errors_end_with_2_before_anything_is_sent(

@@ -69,7 +69,17 @@ class ScopeStatus(Event):
     open_holds: int
     deployments: int
     seq: int
+    limits_version: int = 0
+    """How often the limits of this scope were changed: the ETag, for ``If-Match``."""
     as_of: Instant
+
+
+class DefaultLimits(Event):
+    """The global defaults."""
+
+    limits: Mapping[Dimension, LimitView]
+    limits_version: int = 0
+    """How often they were changed: the ETag, for ``If-Match``."""
 
 
 class ScopeList(Event):
@@ -109,6 +119,8 @@ class LimitsChanged(Event):
     scope: str
     changes: tuple[LimitChange, ...]
     seq: int | None = None
+    limits_version: int = 0
+    """How often the limits of this scope were changed, this time included: the ETag, for ``If-Match``."""
 
 
 class DeadLetterView(Event):

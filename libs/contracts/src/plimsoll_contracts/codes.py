@@ -260,8 +260,14 @@ LIMIT_BELOW_USAGE: Final = _code(
 LIMIT_VERSION_CONFLICT: Final = _code(
     "X412001LIMVER",
     "LIMIT_VERSION_CONFLICT",
-    "The limit was changed by somebody else",
-    "Read it again and repeat the change with its present version.",
+    "The limits were changed by somebody else",
+    "Read them again and repeat the change with their present ETag.",
+)
+IF_MATCH_REQUIRED: Final = _code(
+    "X428001IFMREQ",
+    "IF_MATCH_REQUIRED",
+    "A limit that is set would be overwritten unseen",
+    "Read the scope and send its ETag as If-Match, or `If-Match: *` to overwrite whatever is there.",
 )
 LIMIT_PLAN_CHANGED: Final = _code(
     "X412002LIMPLN",

@@ -65,6 +65,8 @@ def request_of(body: AnyBody, **named: Any) -> AnyRequest:
     """Make the request that a body asks for, under its ``request_id`` and ``issued_at``."""
     model, verb = REQUESTS[type(body)]
     given = body.model_dump(exclude_unset=True, exclude={"verb", "request_id", "issued_at"})
+    if isinstance(body, CheckBody):
+        given["deployment"] = body.deployment
     return model.model_validate({**given, **named, "verb": verb})
 
 

@@ -46,14 +46,14 @@ class Platform:
 
     @property
     def http(self) -> httpx.AsyncClient:
-        """A client of replica 0's API that may do everything, to be used as a context manager."""
-        return self.http_as(self.stack.credentials.token_file.read_text().strip())
+        """A client of replica 0's API that may do everything, unseen limits included, as a context manager."""
+        return self.http_as(self.stack.credentials.token_file.read_text().strip(), **{"If-Match": "*"})
 
-    def http_as(self, token: str | None) -> httpx.AsyncClient:
+    def http_as(self, token: str | None, **headers: str) -> httpx.AsyncClient:
         """Make a client of replica 0's API with this token or none, to be used as a context manager."""
         url = f"{self.enforcer().url}/api/v1/quota"
-        headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-        return httpx.AsyncClient(base_url=url, headers=headers, timeout=15, verify=UNUSED_TLS)
+        who = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        return httpx.AsyncClient(base_url=url, headers={**who, **headers}, timeout=15, verify=UNUSED_TLS)
 
     async def set_limits(self, tenant: str, limits: Mapping[str, int | str | None], **more: Any) -> dict[str, Any]:
         """Set limits of a tenant, or of ``environment`` and ``stack`` in it, over HTTP."""

@@ -12,15 +12,14 @@ from plimsoll_client.cli.figures import clean
 from plimsoll_contracts.api import (
     DeadLetterList,
     DeadLetterView,
+    DefaultLimits,
     LimitsChanged,
     LimitsPatch,
-    LimitView,
     Problem,
     ScopeList,
     ScopeStatus,
 )
 from plimsoll_contracts.codes import LIMIT_BELOW_USAGE, SCOPE_MISSING, TOKEN_EXPIRED, TOKEN_INVALID, TOKEN_MISSING
-from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.doctor import Diagnosis
 from plimsoll_contracts.enforcement import EnforcementReply
 from plimsoll_contracts.limit_requests import RequestState
@@ -57,12 +56,6 @@ _AUTH_HINTS = {
 }
 
 
-class DefaultLimits(BaseModel):
-    """The body of the global defaults."""
-
-    limits: dict[Dimension, LimitView]
-
-
 class Api:
     """The quota API at one address."""
 
@@ -86,7 +79,7 @@ class Api:
     def change(self, scope: Scope | None, patch: LimitsPatch, *, version: int | None = None) -> LimitsChanged:
         """Set and unset limits of one scope, or the global defaults where the scope is None."""
         path = "/defaults" if scope is None else f"/tenants/{scope.tenant}/limits"
-        headers = {} if version is None else {"If-Match": f'"{version}"'}
+        headers = {"If-Match": "*" if version is None else f'"{version}"'}
         params = {} if scope is None else _place(scope)
         body = patch.model_dump(mode="json")
         return self._ask(LimitsChanged, "PATCH", path, params=params, json=body, headers=headers)

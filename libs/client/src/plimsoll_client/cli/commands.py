@@ -104,7 +104,7 @@ def set_limits(
         until: When it ends by itself: 2h, 3d, 2026-12-24, 2026-12-24T18:00.
         shadow: Count and tell what would be refused, and let it through.
         force: Also set what lies below present usage.
-        if_version: Only if the one limit named is still at this version.
+        if_version: Only if the scope's limits are still at this version: limits_version of `quota status -o json`.
         session: This run of the command.
     """
     return _change(
@@ -139,7 +139,7 @@ def unset(
         reason: Why, for those who ask later.
         by: Who does it, where the service runs without authentication; else your token says it.
         force: Also where what it falls back to lies below present usage.
-        if_version: Only if the one limit named is still at this version.
+        if_version: Only if the scope's limits are still at this version: limits_version of `quota status -o json`.
         session: This run of the command.
     """
     named: dict[str, LimitValue | None] = {read_dimension(name): None for name in dimensions}
@@ -161,8 +161,6 @@ def _change(
     version: int | None,
 ) -> Exit:
     where = read_scope_or_defaults(scope)
-    if version is not None and len(limits) != 1:
-        raise CommandFailed(Exit.USAGE, "--if-version goes with exactly one dimension", "change them one by one")
     try:
         patch = LimitsPatch(
             limits=limits,

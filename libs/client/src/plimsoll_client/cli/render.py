@@ -1,7 +1,7 @@
 """What does the service's answer look like on a terminal? Pure: models and the time in, renderables out."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from rich.console import Group, RenderableType
@@ -143,7 +143,7 @@ def _change(scope: str, change: LimitChange, now: datetime) -> Text:
     return Text("\n".join(lines))
 
 
-def limits(found: dict[Dimension, LimitView], now: datetime) -> RenderableType:
+def limits(found: Mapping[Dimension, LimitView], now: datetime) -> RenderableType:
     """Show the global defaults."""
     drawn = table("DIMENSION", "LIMIT", "FROM", "DETAIL", right=("LIMIT",))
     for dimension, view in found.items():

@@ -24,8 +24,8 @@ async def _may(needed: SecurityScopes, request: Request, _documented: Annotated[
     for permission in needed.scopes:
         if permission not in principal.scopes:
             raise forbidden(permission)
-    if Permission.ADMIN in needed.scopes and principal.tenants is not None:
-        raise forbidden(Permission.ADMIN, "and all tenants: it concerns the whole platform")
+    if Permission.ADMIN in needed.scopes:
+        everywhere(principal)
     if (tenant := request.path_params.get("tenant")) is not None:
         own(principal, tenant)
     return principal
@@ -39,6 +39,16 @@ def own(principal: Principal, tenant: str) -> None:
     """
     if not principal.may_see(tenant):
         raise Problem(codes.NOT_FOUND, "there is no such tenant")
+
+
+def everywhere(principal: Principal) -> None:
+    """Let through what concerns the whole platform; for routes of which only a part does.
+
+    Raises:
+        Problem: whoever asks is no administrator, or not of all tenants.
+    """
+    if Permission.ADMIN not in principal.scopes or principal.tenants is not None:
+        raise forbidden(Permission.ADMIN, "and all tenants: it concerns the whole platform")
 
 
 def done_by(principal: Principal, named: str | None) -> str:

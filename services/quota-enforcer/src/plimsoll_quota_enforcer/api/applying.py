@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from fastapi import APIRouter
 
 from plimsoll_contracts import codes
-from plimsoll_contracts.access import Permission
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.fields import UNLIMITED
 from plimsoll_contracts.limits_api import (
@@ -19,16 +18,18 @@ from plimsoll_contracts.limits_api import (
 )
 from plimsoll_contracts.scopes import DEFAULTS, RollUp, Scope, ScopeError, parse_scope
 from plimsoll_quota_enforcer import metrics
-from plimsoll_quota_enforcer.api.access import Writer, done_by, own
+from plimsoll_quota_enforcer.api.access import Writer, done_by, everywhere, own
 from plimsoll_quota_enforcer.api.limits import read_dimension, read_wanted
+from plimsoll_quota_enforcer.api.once import MaybeOnce
 from plimsoll_quota_enforcer.api.parts import Given
 from plimsoll_quota_enforcer.domain.declare import Declaration, Declared
 from plimsoll_quota_enforcer.domain.model import Limit, Place
 from plimsoll_quota_enforcer.domain.relimit import LimitRefused, may_have_limit
 from plimsoll_quota_enforcer.storage import applying, reading
 from plimsoll_quota_enforcer.storage.recording import PLATFORM
-from plimsoll_runtime.auth import Principal, forbidden
+from plimsoll_runtime.auth import Principal
 from plimsoll_runtime.http import Problem
+from plimsoll_streams.transactions import Connection
 
 FAULTS_SHOWN_MAX = 10
 
@@ -36,10 +37,10 @@ router = APIRouter()
 
 
 @router.post("/apply")
-async def apply(parts: Given, who: Writer, body: ApplyBody) -> Applied:
+async def apply(parts: Given, who: Writer, once: MaybeOnce, body: ApplyBody) -> Applied:
     """Set what is declared and is not so yet, over all tenants, all or none; on a dry run only say what that is."""
-    if body.defaults and Permission.ADMIN not in who.scopes:
-        raise forbidden(Permission.ADMIN)
+    if body.defaults:
+        everywhere(who)
     faults = _Faults()
     wanted = applying.Application(
         defaults=faults.declaration(None, body.defaults),
@@ -51,15 +52,23 @@ async def apply(parts: Given, who: Writer, body: ApplyBody) -> Applied:
         plan=body.plan,
     )
     faults.refuse()
-    run = parts.try_out if body.dry_run else parts.write
-    done = await run(lambda connection: applying.apply_limits(connection, parts.cache, parts.policy, wanted))
-    if not body.dry_run:
-        done.committed()
-        for change in done.changes:
-            metrics.limit_changes.inc(kind="set" if change.plan.limit is not None else "unset")
+
+    async def work(connection: Connection) -> applying.Applied:
+        return await applying.apply_limits(connection, parts.cache, parts.policy, wanted)
+
+    if body.dry_run:
+        return _applied(wanted, await parts.try_out(work))
+    done = await parts.write(work, once=once, told=lambda done: _applied(wanted, done))
+    done.committed()
+    for change in done.changes:
+        metrics.limit_changes.inc(kind="set" if change.plan.limit is not None else "unset")
+    return _applied(wanted, done)
+
+
+def _applied(wanted: applying.Application, done: applying.Applied) -> Applied:
     named = len(wanted.defaults) + sum(len(each) for of in wanted.scopes.values() for each in of.values())
     return Applied(
-        applied=bool(done.changes) and not body.dry_run,
+        applied=bool(done.changes) and not wanted.dry_run,
         plan=done.tag,
         changes=tuple(_change(change) for change in done.changes),
         unchanged=named - len(done.changes),

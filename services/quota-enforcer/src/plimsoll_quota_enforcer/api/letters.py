@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query
 from plimsoll_contracts import codes
 from plimsoll_contracts.api import DeadLetterList, DeadLetterView
 from plimsoll_quota_enforcer.api.access import administers
+from plimsoll_quota_enforcer.api.once import MaybeOnce
 from plimsoll_quota_enforcer.api.parts import INT64_MAX, Given, Page
 from plimsoll_runtime.http import Problem
 from plimsoll_streams import dead_letters
@@ -39,7 +40,7 @@ async def show_dead_letter(parts: Given, letter: Letter) -> DeadLetterView:
 
 
 @router.post("/dead-letters/{letter}/replay")
-async def replay_dead_letter(parts: Given, letter: Letter, *, dry_run: bool = False) -> DeadLetterView:
+async def replay_dead_letter(parts: Given, letter: Letter, *, once: MaybeOnce, dry_run: bool = False) -> DeadLetterView:
     """Publish a record to its topic again, byte for byte."""
 
     async def replay(connection: Connection) -> dead_letters.Kept:
@@ -50,7 +51,7 @@ async def replay_dead_letter(parts: Given, letter: Letter, *, dry_run: bool = Fa
         except ValueError as error:
             raise Problem(codes.INVALID_REQUEST, str(error)) from None
 
-    return _view(await parts.write(replay))
+    return _view(await parts.write(replay, once=once, told=_view))
 
 
 def _view(kept: dead_letters.Kept, *, whole: bool = False) -> DeadLetterView:

@@ -12,8 +12,10 @@ from plimsoll_contracts.limit_requests import RequestState
 from plimsoll_contracts.limits_api import Approval, LimitAsk, LimitRequestList, LimitRequestView, Rejection
 from plimsoll_quota_enforcer.api.access import Asker, Reader, Writer, done_by, own
 from plimsoll_quota_enforcer.api.limits import counted, read_dimension, read_wanted
+from plimsoll_quota_enforcer.api.once import MaybeOnce
 from plimsoll_quota_enforcer.api.parts import INT64_MAX, Given, Page, Parts
 from plimsoll_quota_enforcer.storage import asking
+from plimsoll_quota_enforcer.storage.once import Once
 from plimsoll_runtime.auth import Principal
 from plimsoll_runtime.http import Problem
 from plimsoll_streams.transactions import Connection
@@ -25,14 +27,16 @@ router = APIRouter()
 
 
 @router.post("/limit-requests")
-async def ask(parts: Given, who: Asker, body: LimitAsk) -> LimitRequestView:
+async def ask(parts: Given, who: Asker, once: MaybeOnce, body: LimitAsk) -> LimitRequestView:
     """Ask for another limit; somebody else decides."""
     own(who, body.tenant)
     dimension = read_dimension(body.dimension)
     wanted, by = read_wanted(dimension, body.value), done_by(who, body.by)
-    return await parts.write(
-        lambda connection: asking.ask(connection, body.scope, dimension, wanted, by=by, reason=body.reason)
-    )
+
+    async def write(connection: Connection) -> LimitRequestView:
+        return await asking.ask(connection, body.scope, dimension, wanted, by=by, reason=body.reason)
+
+    return await parts.write(write, once=once, told=lambda view: view)
 
 
 @router.get("/limit-requests")
@@ -65,7 +69,7 @@ async def show_request(parts: Given, who: Reader, request: RequestId) -> LimitRe
 
 
 @router.post("/limit-requests/{request}/approve")
-async def approve(parts: Given, who: Writer, request: RequestId, body: Approval) -> LimitRequestView:
+async def approve(parts: Given, who: Writer, once: MaybeOnce, request: RequestId, body: Approval) -> LimitRequestView:
     """Set the limit that was asked for, or another, and say so; who asked may not, unless an administrator."""
     verdict = asking.Verdict(
         approved=True,
@@ -75,17 +79,24 @@ async def approve(parts: Given, who: Writer, request: RequestId, body: Approval)
         expires_at=body.expires_at,
         force=body.force,
     )
-    return await _decide(parts, who, request, verdict, body.value)
+    return await _decide(parts, who, once, request, verdict=verdict, value=body.value)
 
 
 @router.post("/limit-requests/{request}/reject")
-async def reject(parts: Given, who: Writer, request: RequestId, body: Rejection) -> LimitRequestView:
+async def reject(parts: Given, who: Writer, once: MaybeOnce, request: RequestId, body: Rejection) -> LimitRequestView:
     """Say no to a request, and why."""
-    return await _decide(parts, who, request, asking.Verdict(False, done_by(who, body.by), body.reason), None)  # noqa: FBT003
+    verdict = asking.Verdict(approved=False, by=done_by(who, body.by), reason=body.reason)
+    return await _decide(parts, who, once, request, verdict=verdict)
 
 
 async def _decide(
-    parts: Parts, who: Principal, request: int, verdict: asking.Verdict, value: int | str | None
+    parts: Parts,
+    who: Principal,
+    once: Once | None,
+    request: int,
+    *,
+    verdict: asking.Verdict,
+    value: int | str | None = None,
 ) -> LimitRequestView:
     def may(found: LimitRequestView) -> asking.Verdict:
         _see(who, found)
@@ -100,7 +111,7 @@ async def _decide(
         except LookupError as error:
             raise Problem(codes.NOT_FOUND, str(error)) from None
 
-    decided = await parts.write(decide)
+    decided = await parts.write(decide, once=once, told=lambda decided: decided.request)
     if decided.changed is not None:
         counted(decided.changed)
     return decided.request

@@ -1,12 +1,12 @@
 """How are limits changed over HTTP?"""
 
-from collections.abc import Mapping
-from typing import Annotated
+import re
+from typing import Annotated, Literal, TypeVar
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Response
 
 from plimsoll_contracts import codes
-from plimsoll_contracts.api import LimitChange, LimitsChanged, LimitsPatch, LimitView
+from plimsoll_contracts.api import DefaultLimits, LimitChange, LimitsChanged, LimitsPatch, ScopeStatus
 from plimsoll_contracts.dimensions import Dimension, unit_of
 from plimsoll_contracts.fields import UNLIMITED, Name, parse_limit
 from plimsoll_contracts.quantities import QuantityError
@@ -14,6 +14,7 @@ from plimsoll_contracts.scopes import DEFAULTS
 from plimsoll_quota_enforcer import metrics
 from plimsoll_quota_enforcer.answers import scope_of
 from plimsoll_quota_enforcer.api.access import Administrator, Writer, done_by, reads
+from plimsoll_quota_enforcer.api.once import MaybeOnce
 from plimsoll_quota_enforcer.api.parts import At, Given
 from plimsoll_quota_enforcer.storage import reading
 from plimsoll_quota_enforcer.storage.limits import Changed, Patch, Wanted, change_defaults, change_limits
@@ -23,36 +24,65 @@ from plimsoll_streams.transactions import Connection
 
 IfMatch = Annotated[str | None, Header()]
 
+Tagged = TypeVar("Tagged", DefaultLimits, LimitsChanged, ScopeStatus)
+
 router = APIRouter()
 
 
 @router.patch("/tenants/{tenant}/limits")
 async def patch_limits(
-    parts: Given, who: Writer, tenant: Name, place: At, patch: LimitsPatch, *, if_match: IfMatch = None
+    parts: Given,
+    who: Writer,
+    tenant: Name,
+    place: At,
+    patch: LimitsPatch,
+    *,
+    once: MaybeOnce,
+    response: Response,
+    if_match: IfMatch = None,
 ) -> LimitsChanged:
     """Set and unset limits of one scope, all or none."""
+    scope = scope_of(tenant, place).render()
 
     async def change(connection: Connection) -> Changed:
         read = _patch(who, patch, if_match)
         return await change_limits(connection, parts.cache, parts.policy, tenant=tenant, place=place, patch=read)
 
-    return _changed(scope_of(tenant, place).render(), await parts.write(change))
+    changed = await parts.write(change, once=once, told=lambda changed: _view(scope, changed))
+    counted(changed)
+    return tagged(_view(scope, changed), response)
 
 
 @router.get("/defaults", dependencies=[reads])
-async def read_defaults(parts: Given) -> Mapping[str, Mapping[str, LimitView]]:
+async def read_defaults(parts: Given, response: Response) -> DefaultLimits:
     """Show the global defaults."""
-    found = await reading.defaults(parts.pool)
-    return {"limits": {str(dimension): limit for dimension, limit in found.items()}}
+    return tagged(await reading.defaults(parts.pool), response)
 
 
 @router.patch("/defaults")
 async def patch_defaults(
-    parts: Given, who: Administrator, patch: LimitsPatch, if_match: IfMatch = None
+    parts: Given,
+    who: Administrator,
+    patch: LimitsPatch,
+    *,
+    once: MaybeOnce,
+    response: Response,
+    if_match: IfMatch = None,
 ) -> LimitsChanged:
     """Set and unset global defaults, all or none. Every tenant is judged by them within seconds."""
-    changed = await parts.write(lambda connection: change_defaults(connection, _patch(who, patch, if_match)))
-    return _changed(DEFAULTS, changed)
+
+    async def change(connection: Connection) -> Changed:
+        return await change_defaults(connection, _patch(who, patch, if_match))
+
+    changed = await parts.write(change, once=once, told=lambda changed: _view(DEFAULTS, changed))
+    counted(changed)
+    return tagged(_view(DEFAULTS, changed), response)
+
+
+def tagged(view: Tagged, response: Response) -> Tagged:
+    """Give an answer the tag of the limits in it, for ``If-Match``."""
+    response.headers["ETag"] = f'"{view.limits_version}"'
+    return view
 
 
 def _patch(who: Principal, body: LimitsPatch, if_match: str | None) -> Patch:
@@ -60,9 +90,7 @@ def _patch(who: Principal, body: LimitsPatch, if_match: str | None) -> Patch:
     for name, value in body.limits.items():
         dimension = read_dimension(name)
         values[dimension] = None if value is None else read_wanted(dimension, value)
-    return Patch(
-        values, done_by(who, body.by), body.reason, body.mode, body.expires_at, body.force, _version(if_match, body)
-    )
+    return Patch(values, done_by(who, body.by), body.reason, body.mode, body.expires_at, body.force, _matched(if_match))
 
 
 def read_dimension(name: str) -> Dimension:
@@ -90,16 +118,13 @@ def read_wanted(dimension: Dimension, value: int | str) -> Wanted:
     return Wanted(None if limit == UNLIMITED else limit)
 
 
-def _version(if_match: str | None, body: LimitsPatch) -> int | None:
-    """Read ``If-Match``: the version of the one dimension that the patch names."""
+def _matched(if_match: str | None) -> int | Literal["*"] | None:
+    """Read ``If-Match``: one strong tag, as an ``ETag`` here was."""
     if if_match is None or if_match == "*":
-        return None
-    text = if_match.strip('"')
-    if not (text.isascii() and text.isdigit()) or len(text) > 18:  # noqa: PLR2004 - digits of an int64
-        raise Problem(codes.LIMIT_VERSION_CONFLICT, f"If-Match {if_match[:40]!r} is no version of a limit")
-    if len(body.limits) != 1:
-        raise Problem(codes.INVALID_REQUEST, "If-Match goes with exactly one dimension")
-    return int(text)
+        return "*" if if_match else None
+    if not re.fullmatch('"[0-9]{1,18}"', if_match):
+        raise Problem(codes.LIMIT_VERSION_CONFLICT, f"If-Match {if_match[:40]!r} is no ETag of limits")
+    return int(if_match.strip('"'))
 
 
 def counted(changed: Changed) -> None:
@@ -109,8 +134,7 @@ def counted(changed: Changed) -> None:
         metrics.limit_changes.inc(kind="set" if plan.limit is not None else "unset")
 
 
-def _changed(scope: str, changed: Changed) -> LimitsChanged:
-    counted(changed)
+def _view(scope: str, changed: Changed) -> LimitsChanged:
     return LimitsChanged(
         scope=scope,
         changes=tuple(
@@ -123,4 +147,5 @@ def _changed(scope: str, changed: Changed) -> LimitsChanged:
             for plan in changed.plans
         ),
         seq=changed.seq,
+        limits_version=changed.tag,
     )

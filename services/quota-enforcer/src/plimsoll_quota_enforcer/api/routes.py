@@ -1,5 +1,7 @@
 """Which routes are there? A noun's module brings its router, and is listed here."""
 
+import json
+
 from fastapi import FastAPI, Request, Response
 
 from plimsoll_contracts.requests import MAX_REQUEST_BYTES
@@ -58,4 +60,6 @@ def build(parts: Parts, authenticate: Authenticate) -> FastAPI:
 
 
 async def _repeat(_: Request, repeated: Exception) -> Response:
-    return Response(str(repeated), media_type="application/json", headers={"Idempotency-Replayed": "true"})
+    version = json.loads(str(repeated)).get("limits_version")
+    tag = {} if version is None else {"ETag": f'"{version}"'}
+    return Response(str(repeated), media_type="application/json", headers={"Idempotency-Replayed": "true", **tag})

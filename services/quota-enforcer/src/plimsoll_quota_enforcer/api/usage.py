@@ -1,11 +1,12 @@
 """Who is known, and how do they stand?"""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from plimsoll_contracts.api import ScopeList, ScopeStatus
 from plimsoll_contracts.fields import Name
 from plimsoll_quota_enforcer.answers import scope_of
 from plimsoll_quota_enforcer.api.access import Reader, reads
+from plimsoll_quota_enforcer.api.limits import tagged
 from plimsoll_quota_enforcer.api.parts import AfterName, At, Given, Page
 from plimsoll_quota_enforcer.storage import reading
 
@@ -30,6 +31,6 @@ async def list_scopes(parts: Given, tenant: Name, after: AfterName | None = None
 
 
 @router.get("/tenants/{tenant}/status", dependencies=[reads])
-async def read_status(parts: Given, tenant: Name, place: At) -> ScopeStatus:
-    """Show limits, usage and gates of one scope."""
-    return await reading.scope_status(parts.pool, parts.policy, tenant, place)
+async def read_status(parts: Given, tenant: Name, place: At, response: Response) -> ScopeStatus:
+    """Show limits, usage and gates of one scope. The ETag is of the limits that are set here, for ``If-Match``."""
+    return tagged(await reading.scope_status(parts.pool, parts.policy, tenant, place), response)

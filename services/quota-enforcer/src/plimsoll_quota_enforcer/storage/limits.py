@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Literal
 
 import asyncpg
 
@@ -16,7 +17,7 @@ from plimsoll_quota_enforcer.domain.state import Policy, Resolved
 from plimsoll_quota_enforcer.storage import loading, rows
 from plimsoll_quota_enforcer.storage.cache import StateCache
 from plimsoll_quota_enforcer.storage.queries import QUERIES
-from plimsoll_quota_enforcer.storage.recording import PLATFORM, Step, last_versions, record
+from plimsoll_quota_enforcer.storage.recording import PLATFORM, Step, last_versions, limits_tag, record
 from plimsoll_quota_enforcer.storage.unit import Unit, open_unit
 from plimsoll_streams import outbox
 from plimsoll_streams.records import OutboxMessage
@@ -36,8 +37,8 @@ class Patch:
     mode: Mode = Mode.ENFORCE
     expires_at: datetime | None = None
     force: bool = False
-    if_version: int | None = None
-    """The version of the only dimension named, as the caller last saw it."""
+    if_match: int | Literal["*"] | None = "*"
+    """The tag of the scope's limits as the caller last saw it; ``*`` is any, and None overwrites nothing unseen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class Changed:
 
     plans: tuple[LimitPlan, ...]
     seq: int | None
+    tag: int
+    """How often the limits of this scope were changed, this time included."""
     committed: Callable[[], None] = lambda: None
     """To be called once the transaction is durable."""
 
@@ -63,12 +66,13 @@ async def change_limits(
     """Change overrides at one place inside the caller's transaction.
 
     Raises:
-        LimitRefused: a rule speaks against it, or the version is another; nothing was written.
+        LimitRefused: a rule speaks against it, or the tag is another; nothing was written.
     """
     unit = await open_unit(connection, [tenant], cache, policy)
     unit.absorb(expire(unit.state(tenant), unit.now, policy))  # what has expired speaks against no limit
     state = unit.state(tenant)
-    _check_version(state.limits.get(place, {}), patch)
+    tag = await limits_tag(connection, tenant, place)
+    _check_match(patch, tag, state.limits.get(place, {}))
     versions = await last_versions(connection, [(tenant, place)])
     next_version = {dimension: versions.get((tenant, place, dimension), 0) + 1 for dimension in patch.values}
     wanted = {
@@ -82,19 +86,20 @@ async def change_limits(
     unit.absorb(expire(changed, unit.now, policy, also=(place,)))
     await unit.write(messages.append)
     await outbox.insert(connection, messages)
-    return Changed(plans, unit.state(tenant).seq, unit.committed)
+    return Changed(plans, unit.state(tenant).seq, tag + len(plans), unit.committed)
 
 
 async def change_defaults(connection: Connection, patch: Patch) -> Changed:
     """Change global defaults inside the caller's transaction; the sweep judges every tenant by them.
 
     Raises:
-        LimitRefused: the version is another; nothing was written.
+        LimitRefused: the tag is another; nothing was written.
     """
     await connection.fetchval(QUERIES["lock_platform"])
     now = await connection.fetchval("SELECT clock_timestamp()")
     present = await loading.load_defaults(connection)
-    _check_version(present, patch)
+    tag = await limits_tag(connection, PLATFORM, TENANT)
+    _check_match(patch, tag, present)
     versions = await last_versions(connection, [(PLATFORM, TENANT)])
     steps: list[Step] = []
     for dimension, value in patch.values.items():
@@ -104,7 +109,7 @@ async def change_defaults(connection: Connection, patch: Patch) -> Changed:
     messages = await record(connection, steps)
     await connection.execute(QUERIES["raise_defaults_version"])
     await outbox.insert(connection, messages)
-    return Changed(tuple(step.plan for step in steps), None)
+    return Changed(tuple(step.plan for step in steps), None, tag + len(steps))
 
 
 def default_plan(dimension: Dimension, before: Limit | None, after: Limit | None) -> LimitPlan:
@@ -113,15 +118,14 @@ def default_plan(dimension: Dimension, before: Limit | None, after: Limit | None
     return LimitPlan(TENANT, dimension, after, was, becomes)
 
 
-def _check_version(present: Mapping[Dimension, Limit], patch: Patch) -> None:
-    if patch.if_version is None:
-        return
-    for dimension in patch.values:
-        limit = present.get(dimension)
-        version = limit.version if limit is not None else 0
-        if version != patch.if_version:
-            detail = f"{dimension} is at version {version}, not {patch.if_version}"
-            raise LimitRefused(codes.LIMIT_VERSION_CONFLICT, detail)
+def _check_match(patch: Patch, tag: int, present: Mapping[Dimension, Limit]) -> None:
+    if patch.if_match is None:
+        if seen := [dimension for dimension in patch.values if dimension in present]:
+            detail = f"{', '.join(seen)}: set already, and If-Match does not say that this was seen"
+            raise LimitRefused(codes.IF_MATCH_REQUIRED, detail)
+    elif patch.if_match not in ("*", tag):
+        detail = f"these limits are at version {tag}, not {patch.if_match}"
+        raise LimitRefused(codes.LIMIT_VERSION_CONFLICT, detail)
 
 
 def _limit(patch: Patch, value: Wanted | None, version: int, now: datetime) -> Limit | None:

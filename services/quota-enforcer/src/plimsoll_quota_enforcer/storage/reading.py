@@ -1,21 +1,20 @@
 """What is shown of a scope: its limits and usage, read as they stand, under no lock."""
 
-from collections.abc import Mapping
 from datetime import datetime
 
 import asyncpg
 
-from plimsoll_contracts.api import DimensionStatus, GateStatus, LimitView, ScopeStatus
+from plimsoll_contracts.api import DefaultLimits, DimensionStatus, GateStatus, LimitView, ScopeStatus
 from plimsoll_contracts.dimensions import Dimension, applies_at, unit_of
 from plimsoll_contracts.enforcement import Gate
 from plimsoll_quota_enforcer import answers
 from plimsoll_quota_enforcer.domain import gates
 from plimsoll_quota_enforcer.domain.limits import ceiling, resolve
-from plimsoll_quota_enforcer.domain.model import GAUGES, Gauge, Place
+from plimsoll_quota_enforcer.domain.model import GAUGES, TENANT, Gauge, Place
 from plimsoll_quota_enforcer.domain.state import Passage, Policy, Resolved, TenantState
 from plimsoll_quota_enforcer.storage import loading, rows
 from plimsoll_quota_enforcer.storage.queries import QUERIES
-from plimsoll_quota_enforcer.storage.recording import told
+from plimsoll_quota_enforcer.storage.recording import PLATFORM, limits_tag, told
 from plimsoll_streams.transactions import Connection
 
 _GAUGES = len(Gauge)
@@ -30,6 +29,7 @@ async def scope_status(pool: asyncpg.Pool, policy: Policy, tenant: str, place: P
         usage = await connection.fetchrow(QUERIES["read_usage"], tenant, *place)
         holds = await connection.fetchval(QUERIES["count_open_holds"], tenant, *place)
         deployments = await connection.fetchval(QUERIES["count_deployments"], tenant, *place)
+        tag = await limits_tag(connection, tenant, place)
     entitlement = state.entitlement
     return ScopeStatus(
         scope=answers.scope_of(tenant, place).render(),
@@ -43,6 +43,7 @@ async def scope_status(pool: asyncpg.Pool, policy: Policy, tenant: str, place: P
         open_holds=holds,
         deployments=deployments,
         seq=seq or 0,
+        limits_version=tag,
         as_of=now,
     )
 
@@ -124,11 +125,13 @@ def gate_states(state: TenantState, policy: Policy) -> tuple[GateStatus, ...]:
     )
 
 
-async def defaults(pool: asyncpg.Pool) -> Mapping[Dimension, LimitView]:
+async def defaults(pool: asyncpg.Pool) -> DefaultLimits:
     """Read the global defaults."""
-    async with pool.acquire() as connection:
+    async with pool.acquire() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
         found = await loading.load_defaults(connection)
-    return {dimension: limit_view(Resolved(limit.value, "default", limit)) for dimension, limit in found.items()}
+        tag = await limits_tag(connection, PLATFORM, TENANT)
+    limits = {dimension: limit_view(Resolved(limit.value, "default", limit)) for dimension, limit in found.items()}
+    return DefaultLimits(limits=limits, limits_version=tag)
 
 
 async def tenants(pool: asyncpg.Pool, after: str, limit: int, *, among: frozenset[str] | None) -> list[str]:

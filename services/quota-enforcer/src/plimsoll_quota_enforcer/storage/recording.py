@@ -50,6 +50,11 @@ async def last_versions(connection: Connection, places: Iterable[tuple[str, Plac
     }
 
 
+async def limits_tag(connection: Connection, tenant: str, place: Place) -> int:
+    """Count the changes of one scope's limits, or of the defaults': no two states of them have the same count."""
+    return int(await connection.fetchval(QUERIES["limits_tag"], tenant, *place))
+
+
 async def record(connection: Connection, steps: Sequence[Step]) -> list[OutboxMessage]:
     """Write changes as they are planned and into the history, and return the events that tell them."""
     for name, of_platform in (("limit", False), ("default", True)):
