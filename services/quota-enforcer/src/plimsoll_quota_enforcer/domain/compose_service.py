@@ -17,8 +17,8 @@ _NO_SUCH_KEY = "no such key here, so it would bound nothing"
 _IGNORED = frozenset(
     {
         *("blkio_config", "cpu_count", "cpu_percent", "cpu_period", "cpu_quota", "cpu_rt_period", "cpu_rt_runtime"),
-        *("cpu_shares", "cpuset", "devices", "gpus", "mem_swappiness", "memswap_limit", "pids_limit", "shm_size"),
-        *("storage_opt", "tmpfs"),
+        *("cpu_shares", "cpuset", "devices", "gpus", "mem_swappiness", "memswap_limit", "models", "pids_limit"),
+        *("provider", "shm_size", "storage_opt", "tmpfs"),
     }
 )
 """What bounds or takes something at run time, and reserves neither cpu, memory nor disk."""

@@ -14,14 +14,16 @@ from yaml import events
 
 MAX_BYTES: Final = 256 * 1024
 """Largest text, in UTF-8."""
-MAX_WRITTEN: Final = 100_000
+MAX_WRITTEN: Final = 50_000
 """Most scalars, sequences and mappings that are written: each costs time."""
 MAX_NODES: Final = 250_000
 """Most of them when those that aliases stand for are counted each time."""
 MAX_DEPTH: Final = 50
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_DIRECTIVE = re.compile("(?:\\A\ufeff?|[\n\r\x85\u2028\u2029])%")
+_DIRECTIVE = re.compile("(?:\\A\ufeff?|[\n\r])%")
+_UNALIKE = re.compile("[\x85\u2028\u2029]|(?!\\A)\ufeff")
+"""Line breaks of old YAML, and byte order marks inside: readers differ on them, and rendering escapes them."""
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _NOT_TEXT = re.compile(
     r"~|null|Null|NULL|true|True|TRUE|false|False|FALSE|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
@@ -119,6 +121,8 @@ def read_document(text: str) -> Node:
         raise DocumentRefused(f"it has more than {MAX_BYTES} bytes")
     if _DIRECTIVE.search(text):  # before reading: thousands of them would cost the parser quadratic time
         raise DocumentRefused("a line begins with %: directives are not read")
+    if _UNALIKE.search(text):
+        raise DocumentRefused("it has a line break or a byte order mark that not all readers of YAML take alike")
     reading, line = _Reading(), 0
     try:
         for event in yaml.parse(text, Loader=_LOADER):
