@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from plimsoll_contracts.doctor import CHECKS
-from plimsoll_contracts.topics import CATALOGUE, QUOTA_LIMITS, REPLIES_FLOWS, USAGE_DELTAS
+from plimsoll_contracts.topics import CATALOGUE, NODE_REPORTS, QUOTA_LIMITS, REPLIES_FLOWS, USAGE_DELTAS
 from plimsoll_devkit.platform import Platform, eventually
 from plimsoll_devkit.wire import Wire, asking
 from plimsoll_quota_enforcer.domain.state import Policy
@@ -69,7 +69,8 @@ async def locked(quota: Platform, sql: str, *arguments: object) -> AsyncIterator
 
 async def test_where_all_is_well_it_says_so_with_figures(quota: Platform) -> None:
     for check in ("database", "migrations", "days", "durability", "clock", "broker", "topics", "instances",
-                  "ownership", "stopped", "progress", "lag", "holds", "limits", "waiters", "usage"):  # fmt: skip
+                  "ownership", "stopped", "progress", "lag", "holds", "limits", "waiters", "usage",
+                  "nodes"):  # fmt: skip
         found = await ask(quota, check)
         assert (found.code, found.verdict, found.next) == (OK, "ok", ""), found
     assert (await ask(quota, "topics")).told == f"{len(CATALOGUE)} topics as declared"
@@ -248,15 +249,15 @@ async def test_an_outbox_that_nobody_drains(quota: Platform) -> None:
     drain = "SELECT pg_advisory_xact_lock(hashtext('quota.outbox'), shard) FROM generate_series(0, 15) AS shard"
     async with locked(quota, drain):
         await quota.database.execute(
-            "INSERT INTO outbox (shard, topic, key, value, header_names, header_values, created_at)"
-            " SELECT n, 'quota.limits', 'k', 'v', '{}', '{}', now() - interval '5 minutes'"
+            "INSERT INTO outbox (shard, topic, messages, parcel, created_at)"
+            " SELECT n, 'quota.limits', 2, 'v', now() - interval '5 minutes'"
             " FROM generate_series(1, 3) AS n"
         )
         found = await ask(quota, "outbox")
         assert (found.code, found.verdict) == (FAILED, "fail")
-        assert found.told == "3 messages wait to be published, the oldest for 5 min"
+        assert found.told == "6 messages wait to be published, the oldest for 5 min"
         assert found.next.endswith("StreamOutboxStuck.md")
-        await quota.database.execute("DELETE FROM outbox WHERE value = 'v'")
+        await quota.database.execute("DELETE FROM outbox WHERE parcel = 'v'")
 
 
 async def test_records_that_were_set_aside(quota: Platform, wire: Wire, tenant: str) -> None:
@@ -321,7 +322,7 @@ async def test_gates_that_failed_open_and_tenants_without_entitlement(quota: Pla
     found = await ask(quota, "gates")
     assert (found.code, found.verdict) == (LOOK, "warn")
     assert found.told.startswith("failed open within the last hour: ")
-    assert " times, last 0." in found.told
+    assert " times, last " in found.told
     assert found.next.endswith("QuotaGateFailOpenAny.md")
     found = await ask(quota, "entitlements")
     assert (found.code, found.verdict) == (LOOK, "warn")
@@ -345,13 +346,43 @@ async def test_a_scope_over_its_limit(quota: Platform, wire: Wire, tenant: str) 
         await wire.ask(asking("adjust", tenant, footprint=None))
 
 
-async def test_a_waiting_request_past_its_time(quota: Platform, tenant: str) -> None:
-    await quota.database.execute(
-        "INSERT INTO waiters (tenant, request_id, request, reply_topic, correlation_id, until, waits_for, stored_at)"
-        " VALUES ($1, 'r', '{}', 't', 'c', now() - interval '2 minutes', 'quota', now())",
-        tenant,
-    )
-    found = await ask(quota, "waiters")
-    await quota.database.execute("DELETE FROM waiters WHERE tenant = $1", tenant)
+async def test_a_waiting_request_past_its_time(quota: Platform, wire: Wire, tenant: str) -> None:
+    await quota.set_limits(tenant, {"cpu": 10})
+    waiting = await wire.post(asking("reserve", tenant, wait_seconds=200))
+    await eventually(lambda: quota.database.fetchval("SELECT count(*) FROM waiters WHERE tenant = $1", tenant))
+    async with locked(quota, "SELECT FROM tenants WHERE tenant = $1 FOR UPDATE", tenant):
+        late = "UPDATE waiters SET until = now() - interval '2 minutes' WHERE tenant = $1"
+        await quota.database.execute(late, tenant)
+        found = await ask(quota, "waiters")
     assert (found.code, found.verdict) == (FAILED, "fail")
     assert found.told == f"1 waiting request past their time, by up to 2 min: {tenant}"
+    # The replica remembers the tenant as it was; with another seq it looks again.
+    await quota.database.execute("UPDATE tenants SET seq = seq + 1 WHERE tenant = $1", tenant)
+    assert not (await wire.replies(waiting))[0].allowed
+
+
+async def test_a_node_that_has_more_than_is_there(quota: Platform, wire: Wire, tenant: str) -> None:
+    node = f"n-{tenant}"
+    report = {"node": node, "version": 1, "pool": "p", "capacity": {"cpu": 4000, "memory": 1 << 30}}
+    await wire.tell(NODE_REPORTS, report, key=node)
+    placed = {"placement": {"node": node}, "footprint": {"cpu": 700}}
+    assert (await wire.ask(asking("reserve", tenant, **placed))).allowed
+    assert (await ask(quota, "nodes")).verdict == "ok"
+    spoil = "UPDATE nodes SET cpu_allocated = cpu_allocated + $2 WHERE node = $1"
+    await quota.database.execute(spoil, node, 50)
+    found = await ask(quota, "nodes")
+    await quota.database.execute(spoil, node, -50)
+    assert (found.code, found.verdict) == (FAILED, "fail")
+    assert found.told == f"1 node wrong: {node} cpu allocated is 750m, should be 700m"
+
+
+async def test_a_question_about_nobody_makes_no_tenant(quota: Platform, wire: Wire, tenant: str) -> None:
+    known = "SELECT count(*) FROM tenants WHERE tenant = $1"
+    assert (await wire.ask(asking("check", tenant))).allowed
+    assert await quota.database.fetchval(known, tenant) == 0
+    # What comes next is as for anybody who was never heard of, also right behind a question in one batch.
+    posted = [await wire.post(asking(verb, tenant)) for verb in ("check", "reserve", "check")]
+    for each in posted:
+        await wire.replies(each)
+    assert await quota.database.fetchval(known, tenant) == 1
+    assert await quota.used(tenant, "cpu") == (0, 100)

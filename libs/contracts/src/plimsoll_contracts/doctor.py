@@ -89,6 +89,7 @@ CHECKS = (
     Check("limits", "Do limits end when their time has passed?", "make logs", _KEPT),
     Check("waiters", "Are waiting requests answered when their time has passed?", "make logs", _KEPT),
     Check("usage", "Is usage what charges, holds and measurements add up to?", "docs/operating.md#usage", _KEPT),
+    Check("nodes", "Is on each node allocated what charges and holds have there?", "docs/operating.md#usage", _KEPT),
     Check("gates", "Did a gate fail open within the last hour?", _runbook("QuotaGateFailOpenAny"), _KEPT),
     Check("entitlements", "Has every tenant an entitlement?", _runbook("QuotaGateFailOpenAny"), _KEPT),
     Check("over-limits", "Is any scope over a limit?", "plimsoll quota list", _KEPT),

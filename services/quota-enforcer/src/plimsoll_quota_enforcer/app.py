@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -11,6 +11,7 @@ from faststream.asgi import AsgiFastStream
 from starlette.types import ASGIApp
 
 from plimsoll_client import EnforcementClient
+from plimsoll_contracts.enforcement import Verb
 from plimsoll_contracts.nodes import NodeReport
 from plimsoll_contracts.topics import DISK_SCAN_REQUESTS, QUOTA_DECISIONS, QUOTA_LIMITS, REPLIES_HTTP
 from plimsoll_quota_enforcer import metrics
@@ -37,6 +38,16 @@ NAME = "quota-enforcer"
 log = structlog.get_logger("plimsoll.quota")
 
 
+def _only_asked(received: Iterable[object]) -> frozenset[str]:
+    """Return the tenants of whom a batch only asks whether something would be allowed."""
+    asked: set[str] = set()
+    others: set[str] = set()
+    for each in received:
+        tenant = getattr(each, "tenant", "")
+        (asked if isinstance(each, Asked) and each.ask.verb is Verb.CHECK else others).add(tenant)
+    return frozenset(asked - others)
+
+
 class Enforcer:
     """One process: the parts, and the ASGI application that starts and stops them."""
 
@@ -57,6 +68,7 @@ class Enforcer:
                 asks=[each.ask for each in tx.received if isinstance(each, Asked)],
                 facts=[each for each in tx.received if isinstance(each, Fact)],
                 nodes=[each.node for each in tx.received if isinstance(each, NodeReport)],
+                only_asked=_only_asked(tx.received),
             )
             return await open_unit(tx.connection, named, self.cache, policy, wants, instance=self._instance)
 

@@ -150,6 +150,10 @@ async def _usage(examined: Examined) -> Finding:
     return await refold.usage(examined, FOLD_SECONDS)
 
 
+async def _nodes(examined: Examined) -> Finding:
+    return await refold.nodes(examined, FOLD_SECONDS)
+
+
 _OTHERS: Mapping[str, Callable[[Examined], Awaitable[Finding]]] = {
     "broker": _broker,
     "topics": _topics,
@@ -157,4 +161,5 @@ _OTHERS: Mapping[str, Callable[[Examined], Awaitable[Finding]]] = {
     "stopped": _stopped,
     "progress": _progress,
     "usage": _usage,
+    "nodes": _nodes,
 }

@@ -122,6 +122,17 @@ def _parts_by_place(shares: Iterable[Share]) -> Mapping[Place, list[_Part]]:
     return found
 
 
+def shares(charges: Mapping[str, Charge], open_holds: Iterable[Hold]) -> Sequence[Share]:
+    """Return everything that counts: each group that an open hold binds, and each charge beside them, once."""
+    found: list[Share] = []
+    bound: set[str] = set()
+    for hold in open_holds:
+        bound.update(hold.members)
+        found.append(share_of(hold, charges))
+    found.extend(Share(charge, None) for name, charge in charges.items() if name not in bound)
+    return found
+
+
 def share_of(hold: Hold, charges: Mapping[str, Charge]) -> Share:
     """Return what an open hold binds together."""
     replaced = tuple(charges[name] for name in hold.replaces if name in charges) if hold.replaces else ()
@@ -215,13 +226,7 @@ class Tally:
     ) -> "Tally":
         """Compute usage from the truth: all charges, the open holds, and what disks were measured to have."""
         tally = cls(measured=measured)
-        shares: list[Share] = []
-        bound: set[str] = set()
-        for hold in open_holds:
-            bound.update(hold.members)
-            shares.append(share_of(hold, charges))
-        shares.extend(Share(charge, None) for name, charge in charges.items() if name not in bound)
-        tally.replace((), shares)
+        tally.replace((), shares(charges, open_holds))
         for place in measured or ():
             for each in chain(place):
                 tally._writable(each)

@@ -64,7 +64,7 @@ FROM tenants t LEFT JOIN entitlements e USING (tenant)
 
 -- name: doctor_over_limits
 SELECT tenant, environment, stack, gauge, extract(epoch FROM clock_timestamp() - since)::float8 AS lasts
-FROM over_limits ORDER BY since, tenant, environment, stack, gauge
+FROM over_limits WHERE threshold = 'over' ORDER BY since, tenant, environment, stack, gauge
 
 -- name: doctor_tenants
 SELECT tenant, seq FROM tenants WHERE tenant > $1 ORDER BY tenant LIMIT $2
@@ -74,3 +74,12 @@ SELECT count(*) FROM tenants
 
 -- name: doctor_usage
 SELECT tenant, environment, stack, used, held FROM usage WHERE tenant = ANY ($1::text[])
+
+-- name: doctor_nodes
+SELECT node, cpu_allocated, memory_allocated FROM nodes
+
+-- name: doctor_placed_tenants
+SELECT tenant FROM charges WHERE nodes IS NOT NULL AND NOT gone
+UNION
+SELECT tenant FROM holds WHERE nodes IS NOT NULL AND state = 'open'
+ORDER BY tenant

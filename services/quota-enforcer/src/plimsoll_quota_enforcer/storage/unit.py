@@ -1,7 +1,7 @@
 """What does one transaction load, change and save: the states of its tenants, under their guards."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -78,6 +78,7 @@ class Unit:
         self._woken: list[Decision] = []
         self._snapshots: dict[str, str] = {}
         self._judged: set[str] = set()
+        self._nobodies: Collection[str] = ()
         self._fail_opens: Counter[str] = Counter()
 
     @property
@@ -88,6 +89,10 @@ class Unit:
     def state(self, tenant: str) -> TenantState:
         """Return a tenant's state as the batch has left it so far."""
         return self._states[tenant]
+
+    def note_nobodies(self, tenants: Collection[str]) -> None:
+        """Note tenants without a guard row, of whom nothing is written."""
+        self._nobodies = tenants
 
     def note_recalled(self, recalled: Mapping[str, set[str]]) -> None:
         """Note which tombstones were brought up for this batch only."""
@@ -230,6 +235,8 @@ class Unit:
     def committed(self) -> None:
         """Let the cache have the new states, which are what the database has now, and count what was crossed."""
         for tenant, state in self._states.items():
+            if tenant in self._nobodies:
+                continue  # what is cached is taken to have its guard row
             settled = self._written[tenant].charges if tenant in self._written else set()
             self._cache.put(loading.without_recalled(state, settled | self._recalled.get(tenant, set())))
         for written in self._written.values():
@@ -267,6 +274,8 @@ class Wants:
     facts: Sequence[Fact] = ()
     nodes: Sequence[str] = ()
     """Nodes that are reported."""
+    only_asked: Collection[str] = ()
+    """Tenants about whom only a question is asked: a name that nobody knows does not become a tenant by that."""
 
 
 async def open_unit(
@@ -290,7 +299,7 @@ async def open_unit(
         idle: whether guards that somebody has are passed over, as the sweep does.
         instance: which replica this is: gates that fail open are counted for it.
     """
-    unknown = [tenant for tenant in tenants if not cache.knows(tenant)]
+    unknown = [tenant for tenant in tenants if not cache.knows(tenant) and tenant not in wants.only_asked]
     if unknown:
         await connection.execute(QUERIES["open_tenants"], unknown)
     locked = await loading.lock(connection, tenants, wants.asks, policy.window + policy.clock_skew, idle=idle)
@@ -305,6 +314,8 @@ async def open_unit(
             stale[tenant] = seq
         else:
             states[tenant] = loading.with_defaults(state, cache.defaults)
+    nobodies = frozenset(wants.only_asked) - states.keys() - stale.keys()
+    stale |= dict.fromkeys(nobodies, 0)
     if stale:
         states.update(await loading.load(connection, stale, cache.defaults, policy))
     recalled: dict[str, set[str]] = {}
@@ -327,4 +338,5 @@ async def open_unit(
         instance=instance,
     )
     unit.note_recalled(recalled)
+    unit.note_nobodies(nobodies)
     return unit
