@@ -60,6 +60,10 @@ class Stored:
         moved = f"(clock_timestamp() + interval '{self._ahead} seconds')"
         for name, text in STATEMENTS.items():
             QUERIES[name] = text.replace("clock_timestamp()", moved)
+        # The function that locks reads the clock itself.
+        columns = f"tenant, seq, request_id, fingerprint, reply, hold, now + interval '{self._ahead} seconds' AS now"
+        locking = STATEMENTS["lock_tenants"].replace("SELECT *", f"SELECT {columns}, defaults_version")
+        QUERIES["lock_tenants"] = locking
 
     def restart(self, process: int) -> None:
         self._caches[process] = StateCache(1000)

@@ -1,11 +1,15 @@
 """One enforcer on a broker and a database of its own, for what is tried from outside."""
 
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from plimsoll_devkit.enforcer import PARTITIONS
 from plimsoll_devkit.platform import Platform, platform
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 @pytest.fixture(scope="session")

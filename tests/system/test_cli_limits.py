@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.system.test_cli import plimsoll
+from tests.system.command import plimsoll
 
 from plimsoll_client.cli.quotas_file import read
 from plimsoll_devkit.platform import Platform

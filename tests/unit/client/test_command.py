@@ -7,14 +7,11 @@ import os
 import pty
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from tests.unit.client.canned import Canned, plimsoll
 
 from plimsoll_client.cli.__main__ import run
 from plimsoll_contracts import codes
@@ -44,59 +41,6 @@ STATUS = {
     "seq": 0,
     "as_of": NOW,
 }
-
-
-@dataclass
-class Canned:
-    """A service that gives the next answer, and remembers what it was asked."""
-
-    url: str = ""
-    answers: list[tuple[int, Any]] = field(default_factory=list)
-    asked: list[tuple[str, str, Any]] = field(default_factory=list)
-
-    def say(self, body: Any, status: int = 200) -> None:
-        self.answers.append((status, body))
-
-    def refuse(self, code: Code, detail: str = "") -> None:
-        self.say(
-            {"type": "x", "title": code.title, "status": code.status, "code": code.code, "detail": detail,
-             "remedy": code.remedy},
-            code.status,
-        )  # fmt: skip
-
-
-@pytest.fixture
-def service() -> Iterator[Canned]:
-    canned = Canned()
-
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            canned.asked.append((self.command, self.path, json.loads(body) if body else None))
-            status, answer = canned.answers.pop(0)
-            encoded = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("content-length", str(len(encoded)))
-            self.end_headers()
-            self.wfile.write(encoded)
-
-        do_GET = do_PATCH = do_POST = _answer  # noqa: N815  the names are the server's
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    canned.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield canned
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def plimsoll(service: Canned, command: str) -> int:
-    return run([*command.split(), "--url", service.url])
 
 
 def test_status_as_a_table_goes_to_stdout_alone(service: Canned, capsys: pytest.CaptureFixture[str]) -> None:

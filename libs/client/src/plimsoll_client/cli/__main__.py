@@ -18,10 +18,12 @@ try:
     from plimsoll_client.cli import completion, screen
     from plimsoll_client.cli.commands import context, quota
     from plimsoll_client.cli.dead_letters import dlq
+    from plimsoll_client.cli.decisions import decisions
     from plimsoll_client.cli.doctor import doctor
     from plimsoll_client.cli.failures import EXIT_HELP, CommandFailed, Exit
     from plimsoll_client.cli.figures import clean
     from plimsoll_client.cli.limit_requests import limits
+    from plimsoll_client.cli.past import gates
     from plimsoll_client.cli.session import PLAIN_FLAGS, Output, Session
     from plimsoll_client.cli.tokens import token
 except ModuleNotFoundError as missing:  # pragma: no cover  needs an installation without the extra
@@ -38,6 +40,8 @@ app = App(
 )
 app.command(quota)
 app.command(limits)
+app.command(decisions)
+app.command(gates)
 app.command(dlq)
 app.command(doctor)
 app.command(context)

@@ -1,6 +1,7 @@
 """How does the command speak to the service: typed calls over HTTP, and every failure as one that can be acted on."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from plimsoll_contracts.api import (
     ScopeStatus,
 )
 from plimsoll_contracts.codes import LIMIT_BELOW_USAGE, SCOPE_MISSING, TOKEN_EXPIRED, TOKEN_INVALID, TOKEN_MISSING
+from plimsoll_contracts.decisions_api import DecisionDetail, DecisionList, GatesOverview, TenantGates, UsageAt
 from plimsoll_contracts.doctor import Diagnosis
 from plimsoll_contracts.enforcement import EnforcementReply
 from plimsoll_contracts.limit_requests import RequestState
@@ -161,6 +163,34 @@ class Api:
         """Publish one to its topic again, or only say whether that could be done."""
         return self._ask(DeadLetterView, "POST", f"/dead-letters/{letter}/replay", params={"dry_run": dry_run})
 
+    def usage(self, scope: Scope, at: datetime | None) -> UsageAt:
+        """Read what one scope used at an instant; None is now."""
+        params = _place(scope) | ({} if at is None else {"at": at.isoformat()})
+        return self._ask(UsageAt, "GET", f"/tenants/{scope.tenant}/usage", params=params)
+
+    def decisions(self, scope: Scope | None, **query: Any) -> DecisionList:
+        """Read one page of decisions; of all tenants where the scope is None."""
+        path = "/decisions" if scope is None else f"/tenants/{scope.tenant}/decisions"
+        return self._ask(DecisionList, "GET", path, params=_given(query) | (_place(scope) if scope is not None else {}))
+
+    def decision(self, tenant: str, request_id: str) -> DecisionDetail:
+        """Read one decision with what it rests on."""
+        path = f"/tenants/{quote(tenant, safe='')}/decisions/{quote(request_id, safe='')}"
+        return self._ask(DecisionDetail, "GET", path)
+
+    def gates(self) -> GatesOverview:
+        """Read how the gates stand over all tenants, every page of those without an entitlement."""
+        found = page = self._ask(GatesOverview, "GET", "/gates", params={"limit": _PAGE})
+        while page.next is not None:
+            page = self._ask(GatesOverview, "GET", "/gates", params={"limit": _PAGE, "after": page.next})
+            tenants = (*found.without_entitlement, *page.without_entitlement)
+            found = found.model_copy(update={"without_entitlement": tenants, "next": None})
+        return found
+
+    def gates_of(self, tenant: str) -> TenantGates:
+        """Read how each gate stands for one tenant."""
+        return self._ask(TenantGates, "GET", f"/tenants/{tenant}/gates")
+
     def diagnosis(self, only: Sequence[str]) -> Diagnosis:
         """Have the service look for what is wrong."""
         return self._ask(Diagnosis, "GET", "/doctor", params={"only": list(only)}, timeout=_DOCTOR_SECONDS)
@@ -184,7 +214,7 @@ class Api:
             raise CommandFailed(Exit.ERROR, what, hint) from None
 
 
-def _place(scope: Scope) -> Mapping[str, str]:
+def _place(scope: Scope) -> dict[str, str]:
     parts = {"environment": scope.environment, "stack": scope.stack}
     return {name: value for name, value in parts.items() if value}
 

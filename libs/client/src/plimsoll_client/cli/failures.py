@@ -28,6 +28,7 @@ _BY_STATUS: Mapping[int, Exit] = {
     403: Exit.AUTH,
     404: Exit.NOT_FOUND,
     409: Exit.CONFLICT,
+    410: Exit.NOT_FOUND,
     412: Exit.CONFLICT,
     413: Exit.USAGE,
     422: Exit.USAGE,

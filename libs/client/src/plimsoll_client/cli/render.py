@@ -111,11 +111,12 @@ def verdict(reply: EnforcementReply, scope: str, asked: str, now: datetime) -> T
         return Text.assemble(("ALLOWED", "bold green"), f"  {clean(scope)}  {asked}".rstrip())
     word, style = ("WOULD DENY", "bold yellow") if reply.allowed else ("DENIED", "bold red")
     if reply.violations:
-        return Text("\n").join(_violation(each, word, style, now) for each in reply.violations)
+        return Text("\n").join(violation(each, word, style, now) for each in reply.violations)
     return Text.assemble((word, style), f" {clean(reply.code)}  {clean(scope)}\n  {clean(reply.message)}")
 
 
-def _violation(found: Violation, word: str, style: str, now: datetime) -> Text:
+def violation(found: Violation, word: str, style: str, now: datetime) -> Text:
+    """Show one limit that stood in the way, with every figure."""
     unit = unit_of(found.dimension)
     source = [clean(found.limit_source)]
     if found.limit_set_by:

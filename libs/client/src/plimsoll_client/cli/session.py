@@ -96,6 +96,17 @@ class Session:
             case Output.CSV:
                 self._out(_csv(list(rows)) + ("\n" if self.is_watch else ""))
 
+    def follow(self, data: BaseModel, line: RenderableType, row: Mapping[str, object], *, first: bool) -> None:
+        """Write one of many that come one by one: a line of text, JSON or CSV, whose header comes before the first."""
+        match self.output:
+            case Output.TABLE:
+                write(line, stderr=False, frame=self.frame)
+            case Output.JSON:
+                self._out(json.dumps(_plain(data), ensure_ascii=True) + "\n")
+            case Output.CSV:
+                self._out(_csv([row]) if first else _csv([row]).partition("\n")[2])
+        sys.stdout.flush()
+
     def say(self, text: str, style: str = "") -> None:
         """Write a remark to stderr."""
         write(text, stderr=True, style=style, frame=self.frame)
