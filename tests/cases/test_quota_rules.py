@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
+from plimsoll_client.cli.failures import CommandFailed
+from plimsoll_client.cli.quotas_file import read as read_quotas
 from plimsoll_contracts import codes
 from plimsoll_contracts.api import LimitsPatch
 from plimsoll_contracts.dimensions import Dimension, Unit
@@ -26,7 +28,7 @@ from plimsoll_devkit.builders import (
 )
 from plimsoll_quota_enforcer import answers
 from plimsoll_quota_enforcer.domain.model import TENANT, Entitlement, Gauge
-from plimsoll_quota_enforcer.domain.relimit import LimitRefused
+from plimsoll_quota_enforcer.domain.relimit import LimitRefused, relimit
 from plimsoll_quota_enforcer.domain.state import Edge, Policy
 from plimsoll_quota_enforcer.requests import Asked, Decoder, Refused
 from plimsoll_streams.records import Record
@@ -60,6 +62,8 @@ def test_t40_the_first_edit_of_a_limit_and_every_later_one_are_judged_alike() ->
     first = [tenant.relimit(place, limits(cpu=600))[0].warnings for place in (PROD, STAGING)]
     again = [tenant.relimit(place, limits(cpu=600))[0].warnings for place in (PROD, STAGING)]
     above = [tenant.relimit(PROD, limits(cpu=1001))[0].warnings for _ in range(2)]
+    _, both = relimit(tenant.state, {PROD: limits(cpu=1001), TENANT: limits(cpu=2000)}, tenant.now, POLICY)
+    assert [plan.warnings for plan in both] == [(), ()], "parent and child in one change are judged as they will be"
     assert first == again == [(), ()]
     assert above[0] == above[1] != ()
 
@@ -91,6 +95,8 @@ def test_t44_of_several_limits_none_is_set_when_one_is_bad() -> None:
         tenant.relimit(PROD, limits(cpu=10, environments=1), force=True)
     with pytest.raises(QuantityError):
         parse_limit(Dimension.MEMORY, "bad")
+    with pytest.raises(CommandFailed, match="f:2: memory: 'bad' is not an amount"):
+        read_quotas(b"scopes:\n  acme: {cpu: 10, memory: bad}", "f")
     assert not any(tenant.limits.values())
 
 
@@ -161,6 +167,9 @@ def test_t76_an_unknown_dimension_is_refused_not_ignored() -> None:
         Dimension("limits.cpu")
     with pytest.raises(ValidationError):
         LimitsPatch.model_validate({"limits": {"cpu": 1}, "by": "a", "reason": "b", "limit": 1})
+    for unknown in ("acme: {limits.cpu: 4}", "acme: {cpu: {value: 4, limit: 4}}", "acme: {gpu: 0}"):
+        with pytest.raises(CommandFailed, match="f:1: "):
+            read_quotas(f"scopes: {{{unknown}}}".encode(), "f")
 
 
 def snapshot(version: int, plan: str, *, ended: bool = False) -> Entitlement:

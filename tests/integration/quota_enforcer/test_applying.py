@@ -14,10 +14,17 @@ from tests.integration.quota_enforcer.test_limit_requests import ask
 
 from plimsoll_contracts import codes
 from plimsoll_contracts.access import Permission
+from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.limits_api import MAX_DECLARED
 from plimsoll_contracts.topics import QUOTA_LIMITS
 from plimsoll_devkit.platform import Platform
 from plimsoll_devkit.wire import Wire, asking, unique
+from plimsoll_quota_enforcer.domain.declare import Declared
+from plimsoll_quota_enforcer.domain.model import TENANT
+from plimsoll_quota_enforcer.domain.state import Policy
+from plimsoll_quota_enforcer.storage.applying import Application, apply_limits
+from plimsoll_quota_enforcer.storage.cache import StateCache
+from plimsoll_quota_enforcer.storage.limits import Patch, Wanted, change_limits
 
 __all__ = ["http"]
 
@@ -327,3 +334,28 @@ async def test_thirty_at_once_leave_a_history_without_a_gap(quota: Platform, htt
     for tenant in tenants:
         newest = (await http.get(f"/tenants/{tenant}/limits/history", params={"dimension": "cpu", "limit": 1})).json()
         assert newest["versions"][0]["after"]["value"] == (await stand(quota, tenant))[tenant, "cpu"][0]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_what_has_expired_frees_its_node_and_harms_it_not(quota: Platform, wire: Wire, *, at_once: bool) -> None:
+    tenants, node = [unique("x") for _ in range(2)], unique("node")
+    sql = "INSERT INTO nodes (node, pool, cpu_capacity, memory_capacity) VALUES ($1, 'main', 1000, 1000)"
+    await quota.database.execute(sql, node)
+    for tenant in tenants:
+        reserve = asking("reserve", tenant, footprint={"cpu": 400}, placement={"node": node})
+        assert (await wire.ask(reserve)).allowed
+    cpu: dict[Dimension, Any] = {Dimension.CPU: Wanted(399)}
+    async with quota.database.acquire() as connection, connection.transaction():
+        # In one transaction, so that the sweep does not come first.
+        await connection.execute("UPDATE holds SET expires_at = now() WHERE tenant = ANY ($1)", tenants)
+        cache, policy = StateCache(100), Policy()
+        if at_once:
+            scopes = {tenant: {TENANT: {Dimension.CPU: Declared(399)}} for tenant in tenants}
+            await apply_limits(connection, cache, policy, Application({}, scopes, "test", "test"))
+        else:
+            for tenant in tenants:
+                patch = Patch(cpu, "test", "test")
+                await change_limits(connection, cache, policy, tenant=tenant, place=TENANT, patch=patch)
+    row = await quota.database.fetchrow("SELECT * FROM nodes WHERE node = $1", node)
+    assert row is not None
+    assert (row["pool"], row["cpu_capacity"], row["cpu_allocated"], row["memory_allocated"]) == ("main", 1000, 0, 0)

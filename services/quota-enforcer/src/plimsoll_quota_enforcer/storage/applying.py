@@ -11,7 +11,7 @@ from plimsoll_quota_enforcer.domain.decide import expire
 from plimsoll_quota_enforcer.domain.declare import Declaration, Declared, standing, tag, wishes
 from plimsoll_quota_enforcer.domain.model import TENANT, Limit, Place
 from plimsoll_quota_enforcer.domain.relimit import LimitPlan, LimitRefused, relimit
-from plimsoll_quota_enforcer.domain.state import Outcome, Policy, TenantState
+from plimsoll_quota_enforcer.domain.state import Policy, TenantState
 from plimsoll_quota_enforcer.storage import loading
 from plimsoll_quota_enforcer.storage.cache import StateCache
 from plimsoll_quota_enforcer.storage.limits import default_plan
@@ -64,7 +64,6 @@ class Applied:
 
     changes: tuple[Planned, ...]
     tag: str
-    now: datetime
     committed: Callable[[], None]
     """To be called once the transaction is durable."""
 
@@ -73,8 +72,6 @@ class Applied:
 class _Moved:
     """A tenant some of whose limits change."""
 
-    expired: Outcome
-    """After what had expired; nothing speaks against a limit for its sake."""
     after: TenantState
     planned: tuple[Planned, ...]
 
@@ -109,7 +106,8 @@ async def apply_limits(connection: Connection, cache: StateCache, policy: Policy
     if not wanted.dry_run:
         _refuse(wanted, changes, name)
         await _write(connection, unit, wanted, planned, moved)
-    return Applied(changes, name, unit.now, unit.committed)
+    # Where nothing was written, nothing may be remembered either: what has expired is still open in the database.
+    return Applied(changes, name, unit.committed if changes and not wanted.dry_run else lambda: None)
 
 
 async def _lock_defaults(connection: Connection) -> Mapping[Dimension, Limit]:
@@ -142,9 +140,10 @@ def _plan_tenant(
     defaults: tuple[Mapping[Dimension, Limit] | None, Mapping[Dimension, Limit]],
 ) -> _Moved | None:
     """Plan the changes of one tenant, under the defaults of now and of then where they are named."""
-    expired = expire(unit.state(tenant), unit.now, unit.policy)
+    # What has expired speaks against no limit; nodes are freed one tenant after the other.
+    unit.absorb(expire(unit.state(tenant), unit.now, unit.policy, nodes=unit.nodes))
     now_defaults, then_defaults = defaults
-    state = expired.state if now_defaults is None else replace(expired.state, defaults=now_defaults)
+    state = unit.state(tenant) if now_defaults is None else replace(unit.state(tenant), defaults=now_defaults)
     limits = {
         place: {
             dimension: _limit(wanted, wish, versions.get((tenant, place, dimension), 0) + 1, unit.now)
@@ -166,7 +165,7 @@ def _plan_tenant(
         )
         for plan in plans
     )
-    return _Moved(expired, after, planned)
+    return _Moved(after, planned)
 
 
 def _set(limit: Limit | None, now: datetime) -> Limit | None:
@@ -199,9 +198,8 @@ async def _write(
         return
     messages = await record(connection, steps)
     for each in moved:
-        unit.absorb(each.expired)
         places = {change.plan.place for change in each.planned}
-        unit.absorb(expire(each.after, unit.now, unit.policy, also=places))
+        unit.absorb(expire(each.after, unit.now, unit.policy, places, unit.nodes))
     await unit.write(messages.append)
     if defaults:
         await connection.execute(QUERIES["raise_defaults_version"])

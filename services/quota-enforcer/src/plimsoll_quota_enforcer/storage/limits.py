@@ -69,7 +69,8 @@ async def change_limits(
         LimitRefused: a rule speaks against it, or the tag is another; nothing was written.
     """
     unit = await open_unit(connection, [tenant], cache, policy)
-    unit.absorb(expire(unit.state(tenant), unit.now, policy))  # what has expired speaks against no limit
+    # What has expired speaks against no limit.
+    unit.absorb(expire(unit.state(tenant), unit.now, policy, nodes=unit.nodes))
     state = unit.state(tenant)
     tag = await limits_tag(connection, tenant, place)
     _check_match(patch, tag, state.limits.get(place, {}))
@@ -83,7 +84,7 @@ async def change_limits(
         replace(_step(tenant, plan, patch, next_version[plan.dimension], unit.now), seq=changed.seq) for plan in plans
     ]
     messages = await record(connection, steps)
-    unit.absorb(expire(changed, unit.now, policy, also=(place,)))
+    unit.absorb(expire(changed, unit.now, policy, (place,), unit.nodes))
     await unit.write(messages.append)
     await outbox.insert(connection, messages)
     return Changed(plans, unit.state(tenant).seq, tag + len(plans), unit.committed)
@@ -146,7 +147,7 @@ async def forget_expired(connection: Connection, unit: Unit) -> list[OutboxMessa
         wanted = {place: {dimension: None}}
         changed, (plan,) = relimit(unit.state(tenant), wanted, unit.now, unit.policy, force=True)
         messages += await record(connection, [_expired(tenant, plan, row, unit.now, changed.seq)])
-        unit.absorb(expire(changed, unit.now, unit.policy, also=(place,)))
+        unit.absorb(expire(changed, unit.now, unit.policy, (place,), unit.nodes))
     return messages
 
 
