@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll_streams.ahead import ReadAhead
+from plimsoll_streams.ahead import BATCH_BYTES, ReadAhead
 from plimsoll_streams.ports import Settings
 from plimsoll_streams.records import Partition, Record
 
@@ -22,15 +22,17 @@ class Log:
         self.left = {FACTS: deque(range(facts)), REQUESTS: deque(range(requests))}
         self.paused: set[Partition] = set()
         self.limits: list[int] = []
+        self.sizes: dict[Partition, int] = {}
 
     async def poll(
         self, partitions: Collection[Partition], *, seconds: float, limit: int
     ) -> dict[Partition, list[Record]]:
         self.limits.append(limit)
         found = {
-            partition: [Record(*partition, left.popleft(), None, None) for _ in range(min(limit, len(left)))]
+            partition: [Record(*partition, left.popleft(), None, value) for _ in range(min(limit, len(left)))]
             for partition, left in self.left.items()
             if left and partition not in self.paused and (not partitions or partition in partitions)
+            for value in [b"v" * self.sizes.get(partition, 0)]
         }
         if not found:
             await asyncio.sleep(seconds)
@@ -76,6 +78,41 @@ async def test_what_is_decided_first_goes_into_the_batch_that_the_others_fill() 
         log.left[REQUESTS].extend(range(7))
 
         assert await take(ahead) == {FACTS: list(range(10)), REQUESTS: list(range(5))}
+
+
+async def test_a_flood_of_large_records_leaves_room_for_others_and_keeps_its_order() -> None:
+    log = Log(0)
+    log.sizes[FACTS] = BATCH_BYTES // 4
+    async with reading(log) as ahead:
+        log.left[FACTS].extend(range(9))
+        log.left[REQUESTS].extend(range(3))
+
+        assert await take(ahead) == {FACTS: [0, 1], REQUESTS: [0, 1, 2]}, "half of the bytes for each of two"
+        assert await take(ahead) == {FACTS: [2, 3, 4, 5]}
+        ahead.seek(FACTS, 7)
+        log.left[FACTS] = deque([7, 8])
+        assert await take(ahead) == {FACTS: [7, 8]}
+
+
+async def test_a_record_that_is_larger_than_a_batch_comes_alone() -> None:
+    log = Log(0, 0)
+    log.sizes = {FACTS: BATCH_BYTES * 2, REQUESTS: BATCH_BYTES * 2}
+    async with reading(log) as ahead:
+        log.left[FACTS].extend(range(2))
+        log.left[REQUESTS].extend(range(2))
+
+        assert await take(ahead) == {FACTS: [0], REQUESTS: [0]}
+        assert await take(ahead) == {FACTS: [1], REQUESTS: [1]}
+
+
+async def test_what_waits_from_a_flood_is_bounded() -> None:
+    log = Log(0)
+    log.sizes[REQUESTS] = BATCH_BYTES
+    async with reading(log) as ahead:
+        log.left[REQUESTS].extend(range(90))
+        for number in range(20):
+            assert await take(ahead) == {REQUESTS: [number]}
+            assert ahead._count() <= 15
 
 
 async def test_nothing_comes_within_the_time_of_a_poll() -> None:

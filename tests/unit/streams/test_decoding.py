@@ -1,5 +1,6 @@
 """What a record may break, and what is said about it."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,23 +8,33 @@ import pytest
 from plimsoll_contracts import codes
 from plimsoll_devkit import sums
 from plimsoll_streams import dead_letters, outbox
-from plimsoll_streams.dispatch import Dispatcher, Subscription, decode_by_type
+from plimsoll_streams.dispatch import LARGE, Dispatcher, Subscription, decode_by_type
 from plimsoll_streams.failures import Invalid
-from plimsoll_streams.records import Record
+from plimsoll_streams.ownership import Claim, Slice
+from plimsoll_streams.records import Partition, Record
 
 TOPIC = sums.topics("t")[1]
 TYPE = ("ce_type", b"increment.v1")
 
 
-def decoded(value: bytes | None, *headers: tuple[str, bytes | None]) -> Any:
+class Deaf:
+    """Stands where replies would be looked up."""
+
+    async def learn(self, _: object) -> None: ...
+
+
+def dispatching() -> Any:
     async def nothing(*_: object) -> None: ...
 
     subscription: Any = Subscription(TOPIC, nothing, decode_by_type(TOPIC), str, first=False, answers=False)
-    absent: Any = None
-    dispatcher: Any = Dispatcher(
-        consumer="c", subscriptions=[subscription], open_unit=nothing, replies=absent, wake_relay=lambda: None
+    replies: Any = Deaf()
+    return Dispatcher(
+        consumer="c", subscriptions=[subscription], open_unit=nothing, replies=replies, wake_relay=lambda: None
     )
-    return dispatcher._decode(Record(TOPIC.name, 0, 7, b"k", value, headers))
+
+
+def decoded(value: bytes | None, *headers: tuple[str, bytes | None]) -> Any:
+    return dispatching()._decode(Record(TOPIC.name, 0, 7, b"k", value, headers))
 
 
 def test_the_type_in_the_header_chooses_the_model() -> None:
@@ -88,3 +99,25 @@ def test_a_dead_letter_without_key_and_value_can_still_be_sent() -> None:
 
     assert message.value == b""
     assert dict(message.headers)["dlq-value"] == b"null"
+
+
+async def test_the_loop_breathes_between_records_that_take_long_to_decode() -> None:
+    """Heartbeats run in the same loop: a batch of large compose files once cost the member its partitions."""
+    dispatcher, turns = dispatching(), 0
+
+    async def heartbeat() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    body = b'{"key": "a", "seq": 1}'
+    records = [Record(TOPIC.name, 0, n, b"k", body + b" " * (LARGE if n % 2 else 0), (TYPE,)) for n in range(10)]
+    dispatcher.foresee(records)
+    beating = asyncio.create_task(heartbeat())
+    await dispatcher.prepare([Slice(Partition(TOPIC.name, 0), Claim(0, 1), records)])
+    beating.cancel()
+
+    assert turns >= 5
+    assert [each.message.seq for each in dispatcher._decoded.values()] == [1] * 10
+    assert not dispatcher._foreseen

@@ -12,6 +12,10 @@ from plimsoll_streams.records import Partition, Record
 
 Records = Mapping[Partition, Sequence[Record]]
 
+BATCH_BYTES = 1024 * 1024
+"""Of a batch, shared by its partitions, of which each gets a record at least: a flood of records that take long to
+decode, such as compose files, delays those of other partitions by little."""
+
 
 class ReadAhead:
     """Records taken and not applied yet. Seek and pause here, so that what they are about is forgotten, too."""
@@ -52,8 +56,10 @@ class ReadAhead:
             if self._error is not None:
                 raise self._error
             if not self._room.is_set() and (partitions := urgent()):
-                self._keep(await self._source.poll(partitions, seconds=0, limit=self._settings.first_records_max))
-            taken, self._held = self._held, {}
+                left = self._settings.first_records_max - sum(len(self._held.get(each, ())) for each in partitions)
+                if left > 0:
+                    self._keep(await self._source.poll(partitions, seconds=0, limit=left))
+            taken, self._held = _cut(self._held)
         finally:
             self._error = None
             self._signal()
@@ -86,6 +92,21 @@ class ReadAhead:
     def _signal(self) -> None:
         _set(self._news, bool(self._held) or self._error is not None)
         _set(self._room, self._error is None and self._count() < self._settings.records_max)
+
+
+def _cut(held: Mapping[Partition, Sequence[Record]]) -> tuple[Records, dict[Partition, Sequence[Record]]]:
+    """Part what is held into one batch and what is left for the next."""
+    taken: dict[Partition, Sequence[Record]] = {}
+    left: dict[Partition, Sequence[Record]] = {}
+    for partition, records in held.items():
+        end, size = 0, 0
+        while end < len(records) and size * len(held) < BATCH_BYTES:
+            size += len(records[end].value or b"")
+            end += 1
+        taken[partition] = records[:end]
+        if end < len(records):
+            left[partition] = records[end:]
+    return taken, left
 
 
 def _set(event: asyncio.Event, on: bool) -> None:

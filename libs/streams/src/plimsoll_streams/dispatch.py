@@ -1,5 +1,6 @@
 """How do records become calls of handlers: decoded once, grouped by topic, inside one transaction."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
@@ -23,6 +24,8 @@ from plimsoll_streams.transactions import Connection
 
 FORESEEN_MAX = 10_000
 """Records decoded ahead that never come to be applied (a rebalance took them away) are forgotten beyond this."""
+LARGE = 32 * 1024
+"""Bytes of a record that may take long to decode: the loop breathes after each, or heartbeats would be missed."""
 
 
 @dataclass(slots=True)
@@ -154,14 +157,18 @@ class Dispatcher(Generic[U]):
         if len(self._foreseen) > FORESEEN_MAX:
             self._foreseen.clear()
         for record in records:
-            self._foreseen[record[:3]] = self._decode(record)
+            if not _is_large(record):
+                self._foreseen[record[:3]] = self._decode(record)
 
     async def prepare(self, slices: Sequence[Slice]) -> None:
         """See that all records are decoded, and look up the reply topics they name."""
-        foreseen, self._foreseen = self._foreseen, {}
-        self._decoded = {
-            record[:3]: foreseen.get(record[:3]) or self._decode(record) for part in slices for record in part.records
-        }
+        self._decoded = {}
+        for part in slices:
+            for record in part.records:
+                foreseen = self._foreseen.pop(record[:3], None)
+                self._decoded[record[:3]] = foreseen or self._decode(record)
+                if _is_large(record):
+                    await asyncio.sleep(0)
         reply_topics = {
             _reply_topic(record)
             for part in slices
@@ -238,6 +245,10 @@ class Dispatcher(Generic[U]):
             tx.dead_letter(record, error.code, error.detail)
         else:
             tx.dead_letter(record, codes.POISON, f"{type(error).__name__}: {error}", reason="bug")
+
+
+def _is_large(record: Record) -> bool:
+    return record.value is not None and len(record.value) > LARGE
 
 
 def _reply_topic(record: Record) -> str:
