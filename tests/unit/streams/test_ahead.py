@@ -94,6 +94,16 @@ async def test_a_flood_of_large_records_leaves_room_for_others_and_keeps_its_ord
         assert await take(ahead) == {FACTS: [7, 8]}
 
 
+async def test_a_busy_partition_is_not_cut_while_the_batch_is_small() -> None:
+    log = Log(0)
+    log.sizes[FACTS] = BATCH_BYTES // 10
+    async with reading(log) as ahead:
+        log.left[FACTS].extend(range(9))
+        log.left[REQUESTS].extend(range(1))
+
+        assert await take(ahead) == {FACTS: list(range(9)), REQUESTS: [0]}
+
+
 async def test_a_record_that_is_larger_than_a_batch_comes_alone() -> None:
     log = Log(0, 0)
     log.sizes = {FACTS: BATCH_BYTES * 2, REQUESTS: BATCH_BYTES * 2}

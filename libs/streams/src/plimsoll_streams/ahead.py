@@ -94,8 +94,10 @@ class ReadAhead:
         _set(self._room, self._error is None and self._count() < self._settings.records_max)
 
 
-def _cut(held: Mapping[Partition, Sequence[Record]]) -> tuple[Records, dict[Partition, Sequence[Record]]]:
+def _cut(held: dict[Partition, Sequence[Record]]) -> tuple[Records, dict[Partition, Sequence[Record]]]:
     """Part what is held into one batch and what is left for the next."""
+    if sum(len(record.value or b"") for records in held.values() for record in records) <= BATCH_BYTES:
+        return held, {}
     taken: dict[Partition, Sequence[Record]] = {}
     left: dict[Partition, Sequence[Record]] = {}
     for partition, records in held.items():
