@@ -27,6 +27,8 @@ class Log:
     async def poll(
         self, partitions: Collection[Partition], *, seconds: float, limit: int
     ) -> dict[Partition, list[Record]]:
+        if limit < 1:
+            raise ValueError(limit)  # as aiokafka does
         self.limits.append(limit)
         found = {
             partition: [Record(*partition, left.popleft(), None, value) for _ in range(min(limit, len(left)))]

@@ -114,6 +114,7 @@ async def test_the_loop_breathes_between_records_that_take_long_to_decode() -> N
     body = b'{"key": "a", "seq": 1}'
     records = [Record(TOPIC.name, 0, n, b"k", body + b" " * (LARGE if n % 2 else 0), (TYPE,)) for n in range(10)]
     dispatcher.foresee(records)
+    assert len(dispatcher._foreseen) == 5, "the large ones wait for their batch"
     beating = asyncio.create_task(heartbeat())
     await dispatcher.prepare([Slice(Partition(TOPIC.name, 0), Claim(0, 1), records)])
     beating.cancel()
