@@ -1,6 +1,7 @@
 """``plimsoll`` as an operator uses it, against the real service."""
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.system.command import plimsoll
@@ -122,3 +123,32 @@ async def test_a_dead_letter_is_found_looked_at_and_replayed(running: Platform, 
     assert letter not in await waiting()  # it is poison still, so it comes back as another
     missing = await plimsoll(running, "dlq", "show", "999999")
     assert missing.code == 3
+
+
+async def test_a_compose_file_is_read_by_the_service(running: Platform, tenant: str, tmp_path: Path) -> None:
+    await _plan(running, tenant, limits={"cpu": "8"})
+    await plimsoll(running, "quota", "set", tenant, "memory=1g")
+    file = tmp_path / "compose.yaml"
+    web = {"image": "web", "deploy": {"replicas": 2, "resources": {
+        "reservations": {"cpus": "0.25", "memory": "128M"}, "limits": {"cpus": "1", "memory": "256M"}}}}  # fmt: skip
+    file.write_text(json.dumps({"services": {"web": web, "idle": {"image": "idle"}}}))
+    allowed = await plimsoll(running, "quota", "check", f"{tenant}/blog/prod", "-f", str(file))
+    assert (allowed.code, allowed.out) == (
+        0, f"ALLOWED  {tenant}/blog/prod  cpu 500m (burst 2000m)  memory 256MiB (burst 512MiB)  vapps 1\n"
+    )  # fmt: skip
+    assert "note: " in allowed.err
+    assert "idle" in allowed.err
+
+    web["deploy"]["replicas"] = 9  # type: ignore[index]
+    file.write_text(json.dumps({"services": {"web": web}}))
+    denied = await plimsoll(running, "quota", "check", f"{tenant}/blog/prod", "-f", str(file))
+    assert denied.code == 5
+    assert denied.out.splitlines()[0] == f"DENIED X403001CPUEXC  {tenant} cpu (burst)" or "memory" in denied.out
+    assert "read from the file: cpu 2250m (burst 9000m)" in denied.out
+
+    file.write_text("services: {web: {image: x, deploy: {resources: {limits: {cpus: lots}}}}}")
+    refused = await plimsoll(running, "quota", "check", tenant, "-f", str(file))
+    assert refused.code == 2
+    assert "web" in refused.err
+    assert "cpus" in refused.err
+    assert refused.out == ""

@@ -134,11 +134,68 @@ def test_check_asks_for_the_place_and_a_denial_ends_with_5(service: Canned, caps
     ((_, _, body),) = service.asked
     assert (body["tenant"], body["environment"], body["stack"], body["app"]) == ("acme", "prod", "blog", "blog")
     assert body["footprint"] == {"cpu": 500, "memory": 1 << 30, "disk": 0, "vapps": 0}
-    service.say({**denied, "allowed": True, "code": None, "status": 200, "fail_open": ["plan_limits"]})
+    counted = {"vapps": 1}
+    service.say(
+        {**denied, "allowed": True, "code": None, "status": 200, "fail_open": ["plan_limits"], "counted": counted}
+    )
     assert plimsoll(service, "quota check acme --vapps 1") == 0
     out, err = capsys.readouterr()
     assert out == "ALLOWED  acme  vapps 1\n"
     assert "plan_limits" in err
+
+
+def test_a_compose_file_is_sent_as_it_is_with_what_the_app_file_says(
+    service: Canned, tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "compose.yaml").write_text("services: {web: {image: größe}}\n")
+    (tmp_path / "app.yaml").write_text("name: blog\nquota:\n  reservation_multiplier: 1.25\n  limit_multiplier: 2\n")
+    service.say({"request_id": "r", "verb": "check", "tenant": "acme", "allowed": True, "counted": {"cpu_reserved": 5},
+                 "notes": ["service web has no \x1bresources"]})  # fmt: skip
+    assert plimsoll(service, "quota check acme/blog/prod -f compose.yaml --app-file app.yaml --app blog") == 0
+    out, err = capsys.readouterr()
+    assert out == "ALLOWED  acme/blog/prod  cpu 5m (burst 0m)\n"
+    assert err == "note: service web has no \\x1bresources\n"
+    ((_, path, body),) = service.asked
+    assert path == "/api/v1/quota/check"
+    assert body["compose"] == "services: {web: {image: größe}}\n"
+    assert body["footprint"] is None
+    assert body["app_multipliers"] == {"reservation_milli": 1250, "limit_milli": 2000}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (None, None, "", "compose.yaml cannot be read: No such file"),
+        ("", None, "", "compose.yaml is empty"),
+        ("x" * (256 * 1024 + 1), None, "", "262,145 characters"),
+        (b"\xff\xfe", None, "", "no text in UTF-8"),
+        ("services: {}", None, "--cpu 1", "two footprints"),
+        ("services: {}", "quota: {limit_multiplier: 1.2345}", "", "app.yaml: quota.limit_multiplier is '1.2345'"),
+        ("services: {}", "quota: {limit_multiplier: [1]}", "", "quota.limit_multiplier is ['1']"),
+        ("services: {}", "quota: {reservation_multiplier: 0}", "", "quota.reservation_multiplier is '0'"),
+        ("services: {}", "quota: {", "", "app.yaml is no YAML"),
+        ("services: {}", "!!python/object:os.system {}", "", ""),
+    ],
+)
+def test_files_that_cannot_be_sent_are_told_before_anything_is(
+    service: Canned,
+    tmp_path: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[str | bytes | None, str | None, str, str],
+) -> None:
+    compose, app, more, says = case
+    monkeypatch.chdir(tmp_path)
+    if compose is not None:
+        content = compose if isinstance(compose, bytes) else compose.encode()
+        (tmp_path / "compose.yaml").write_bytes(content)
+    (tmp_path / "app.yaml").write_text(app or "")
+    service.say({"request_id": "r", "verb": "check", "tenant": "acme", "allowed": True})
+    assert plimsoll(service, f"quota check acme -f compose.yaml --app-file app.yaml {more}") == (2 if says else 0)
+    if says:
+        assert says in capsys.readouterr().err
+        assert service.asked == []
 
 
 def test_lists_follow_their_pages(service: Canned, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,7 +57,7 @@ def reply(**changes: object) -> EnforcementReply:
 
 def test_a_denial_reads_exactly_so() -> None:
     denied = reply(code="X403001CPUEXC", status=403, violations=(violation(),))
-    assert text(render.verdict(denied, "acme/env:prod", "cpu 500m", NOW)) == (
+    assert text(render.verdict(denied, "acme/env:prod", NOW)) == (
         "DENIED X403001CPUEXC  acme/env:prod cpu (reserved)\n"
         "  limit 4000m (override, alice, 2h ago)  used 3200m  held 500m  asked 500m  would fit 300m"
     )
@@ -79,7 +79,7 @@ def test_every_violation_is_told_with_its_own_unit() -> None:
         would_fit=8 << 30,
     )
     denied = reply(code="X403001CPUEXC", status=403, violations=(violation(), second))
-    assert text(render.verdict(denied, "acme/env:prod", "", NOW)).splitlines()[2:] == [
+    assert text(render.verdict(denied, "acme/env:prod", NOW)).splitlines()[2:] == [
         "DENIED X403002MEMEXC  acme disk",
         "  limit 8GiB (plan)  used 0B  held 0B  asked 9GiB  would fit 8GiB",
     ]
@@ -87,13 +87,26 @@ def test_every_violation_is_told_with_its_own_unit() -> None:
 
 def test_a_denial_without_figures_says_why() -> None:
     denied = reply(code="X402001QTABLK", status=402, message="billing has blocked cpu")
-    assert text(render.verdict(denied, "acme", "", NOW)) == "DENIED X402001QTABLK  acme\n  billing has blocked cpu"
+    assert text(render.verdict(denied, "acme", NOW)) == "DENIED X402001QTABLK  acme\n  billing has blocked cpu"
 
 
 def test_a_yes_and_a_shadowed_no() -> None:
-    assert text(render.verdict(reply(allowed=True), "acme", "cpu 500m", NOW)) == "ALLOWED  acme  cpu 500m"
+    counted = {"cpu_reserved": 500, "cpu_limit": 500}
+    assert text(render.verdict(reply(allowed=True, counted=counted), "acme", NOW)) == "ALLOWED  acme  cpu 500m"
     shadowed = reply(allowed=True, would_deny=True, code="X403001CPUEXC", violations=(violation(),))
-    assert text(render.verdict(shadowed, "acme", "", NOW)).startswith("WOULD DENY X403001CPUEXC  acme/env:prod")
+    assert text(render.verdict(shadowed, "acme", NOW)).startswith("WOULD DENY X403001CPUEXC  acme/env:prod")
+
+
+def test_a_file_that_was_refused_is_told_with_what_was_read_and_where_room_is_missing() -> None:
+    short = {"code": "X403010NODCPU", "node": "n\x1b1", "dimension": "cpu", "capacity": 4000, "allocated": 3800,
+             "asked": 500, "largest_free": 200, "eligible": 1}  # fmt: skip
+    counted = {"cpu_reserved": 500, "cpu_limit": 2000, "memory_reserved": 1 << 30, "memory_limit": 1 << 30, "vapps": 1}
+    denied = reply(code="X403010NODCPU", status=403, capacity=(short,), counted=counted)
+    assert text(render.verdict(denied, "acme", NOW, is_file=True)) == (
+        "DENIED X403010NODCPU  node n\\x1b1 cpu\n"
+        "  capacity 4000m  allocated 3800m  asked 500m  largest free 200m\n"
+        "  read from the file: cpu 500m (burst 2000m)  memory 1GiB  vapps 1"
+    )
 
 
 def line(**changes: object) -> DimensionStatus:

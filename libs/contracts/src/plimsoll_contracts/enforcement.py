@@ -114,6 +114,17 @@ class Settled(Event):
     outcome: SettleOutcome
 
 
+class CountedFootprint(Event):
+    """What was counted of a request: raw, before any multiplier; reservations and limits apart."""
+
+    cpu_reserved: int = 0
+    cpu_limit: int = 0
+    memory_reserved: int = 0
+    memory_limit: int = 0
+    disk: int = 0
+    vapps: int = 0
+
+
 class EnforcementReply(Event):
     """The answer to one request: the verdict and everything behind it."""
 
@@ -135,6 +146,8 @@ class EnforcementReply(Event):
     """Where there is no room on nodes."""
     nodes: tuple[str, ...] = ()
     """The nodes on which room is held."""
+    counted: CountedFootprint | None = None
+    """What a check was judged on: where a compose file was sent, what was read from it."""
     notes: tuple[str, ...] = ()
     """What was read differently than may be expected, such as a service without resources."""
     hold: HoldView | None = None

@@ -1,6 +1,7 @@
 """How is a decision told: the reply to its caller, and the events for whoever watches."""
 
 import json
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,12 +12,14 @@ from plimsoll_contracts.dimensions import unit_of
 from plimsoll_contracts.disk import DiskScanRequested
 from plimsoll_contracts.enforcement import (
     CapacityShortfall,
+    CountedFootprint,
     EnforcementReply,
     Gate,
     HoldView,
     OverLimit,
     Settled,
     ThresholdReached,
+    Verb,
     Violation,
 )
 from plimsoll_contracts.envelope import Envelope
@@ -57,6 +60,7 @@ def reply(decision: Decision, decided_at: datetime) -> EnforcementReply:
         denied_gates=tuple(verdict.gate for verdict in decision.gates if verdict.passage is Passage.DENY),
         capacity=tuple(map(_shortfall, decision.shortfalls)),
         nodes=tuple(node for node, _, _ in decision.hold.target.nodes) if decision.hold is not None else (),
+        counted=_counted(ask),
         notes=decision.notes,
         hold=_hold(decision.hold),
         replaced=tuple(told for each in decision.replaced if (told := _settled(each)) is not None),
@@ -67,6 +71,10 @@ def reply(decision: Decision, decided_at: datetime) -> EnforcementReply:
         entitlement_version=decision.entitlement_version,
         decided_at=decided_at,
     )
+
+
+def _counted(ask: Ask) -> CountedFootprint | None:
+    return CountedFootprint(**asdict(ask.target.footprint)) if ask.verb is Verb.CHECK and ask.target else None
 
 
 def failed_open(decision: Decision) -> tuple[Gate, ...]:

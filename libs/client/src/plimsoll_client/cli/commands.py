@@ -8,32 +8,24 @@ from rich.text import Text
 
 from plimsoll_client.cli import render
 from plimsoll_client.cli.arguments import (
-    read_amount,
     read_dimension,
     read_limits,
-    read_scope,
     read_scope_or_defaults,
     read_until,
 )
 from plimsoll_client.cli.context import read_context
-from plimsoll_client.cli.failures import CommandFailed, Exit, exit_for
-from plimsoll_client.cli.figures import amount, clean
+from plimsoll_client.cli.failures import CommandFailed, Exit
+from plimsoll_client.cli.figures import clean
 from plimsoll_client.cli.session import PLAIN_FLAGS, In, Session, watchable
 from plimsoll_contracts.api import LimitsPatch, ScopeStatus
-from plimsoll_contracts.codes import CODES
-from plimsoll_contracts.dimensions import Dimension, unit_of
 from plimsoll_contracts.enforcement import Mode, explain
-from plimsoll_contracts.fields import UNLIMITED, LimitValue
-from plimsoll_contracts.requests import Footprint
-from plimsoll_contracts.scopes import Scope
-from plimsoll_contracts.verbs import NEW_DEPLOYMENT, CheckBody
+from plimsoll_contracts.fields import LimitValue
 
 quota = App(name="quota", help="Limits and usage.", default_parameter=PLAIN_FLAGS)
 context = App(name="context", help="Where the services are that this command speaks to.")
 
 NO_REASON = "no reason given"
 """What is written down where nobody says why."""
-_REFUSED = (402, 403)
 
 
 @quota.command
@@ -180,69 +172,6 @@ def _change(
     )  # fmt: skip
     session.show(done, lambda: render.changed(done, session.now), rows)
     return Exit.OK
-
-
-@quota.command
-def check(
-    scope: str,
-    /,
-    *,
-    cpu: str = "0",
-    memory: str = "0",
-    disk: str = "0",
-    vapps: str = "0",
-    app: str | None = None,
-    deployment: str | None = None,
-    session: In,
-) -> Exit:
-    """Ask whether this would be allowed now; nothing is held. Exits with 5 when it would be denied.
-
-    Args:
-        scope: Where it would run: TENANT, TENANT/env:ENVIRONMENT or TENANT/STACK/ENVIRONMENT.
-        cpu: Cores (0.5) or millicores (500m).
-        memory: Bytes, with a binary suffix: 512m, 8g.
-        disk: Bytes, with a binary suffix.
-        vapps: How many running instances of a packaged app.
-        app: The app it belongs to.
-        deployment: One that exists, to ask about its change; a new one where it is not given.
-        session: This run of the command.
-    """
-    where = read_scope(scope)
-    given = {Dimension.CPU: cpu, Dimension.MEMORY: memory, Dimension.DISK: disk, Dimension.VAPPS: vapps}
-    amounts = {dimension: _finite(dimension, text) for dimension, text in given.items()}
-    try:
-        body = CheckBody(
-            tenant=where.tenant,
-            environment=where.environment or None,
-            stack=where.stack or None,
-            app=app,
-            deployment=deployment or NEW_DEPLOYMENT,
-            footprint=Footprint.model_validate(amounts),
-        )
-    except ValidationError as error:
-        raise CommandFailed(Exit.USAGE, explain(error)) from None
-    return _verdict(session, where, body, amounts)
-
-
-def _finite(dimension: Dimension, text: str) -> int:
-    value = read_amount(dimension, text)
-    if value == UNLIMITED or not isinstance(value, int):
-        raise CommandFailed(Exit.USAGE, f"nobody can ask for unlimited {dimension}", "write an amount")
-    return value
-
-
-def _verdict(session: Session, where: Scope, body: CheckBody, amounts: Mapping[Dimension, int]) -> Exit:
-    reply = session.api.check(body)
-    asked = "  ".join(f"{d} {amount(unit_of(d), value)}" for d, value in amounts.items() if value)
-    rows = [v.model_dump(mode="json") for v in reply.violations] or [{"allowed": reply.allowed, "code": reply.code}]
-    session.show(reply, lambda: render.verdict(reply, str(where), asked, session.now), rows)
-    if reply.fail_open:
-        session.say(f"failing open: {', '.join(reply.fail_open)}: this was not really judged", "yellow")
-    if reply.allowed:
-        return Exit.OK
-    if reply.code is not None and reply.code in CODES:
-        session.say(CODES[reply.code].remedy)
-    return Exit.DENIED if reply.status in _REFUSED else exit_for(reply.status)
 
 
 @context.default

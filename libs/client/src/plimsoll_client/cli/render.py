@@ -13,7 +13,7 @@ from plimsoll_client.cli.screen import Fitted
 from plimsoll_contracts.api import DeadLetterView, DimensionStatus, LimitChange, LimitsChanged, LimitView, ScopeStatus
 from plimsoll_contracts.dimensions import Dimension, Unit, unit_of
 from plimsoll_contracts.doctor import Finding, Verdict
-from plimsoll_contracts.enforcement import EnforcementReply, Mode, Violation
+from plimsoll_contracts.enforcement import CapacityShortfall, EnforcementReply, Mode, Violation
 
 _NEAR = 90
 _BAR, _SHORT_BAR = 16, 8
@@ -105,14 +105,52 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def verdict(reply: EnforcementReply, scope: str, asked: str, now: datetime) -> Text:
-    """Show the answer to a check: a yes in one line, a no with every violation explained."""
+def verdict(reply: EnforcementReply, scope: str, now: datetime, *, is_file: bool = False) -> Text:
+    """Show the answer to a check: a yes in one line, a no with everything that is missing explained.
+
+    What was asked is told again where a file was sent, since nobody has typed it.
+    """
+    asked = _counted_of(reply)
     if reply.allowed and not reply.would_deny:
         return Text.assemble(("ALLOWED", "bold green"), f"  {clean(scope)}  {asked}".rstrip())
     word, style = ("WOULD DENY", "bold yellow") if reply.allowed else ("DENIED", "bold red")
-    if reply.violations:
-        return Text("\n").join(violation(each, word, style, now) for each in reply.violations)
-    return Text.assemble((word, style), f" {clean(reply.code)}  {clean(scope)}\n  {clean(reply.message)}")
+    missing = [
+        *(violation(each, word, style, now) for each in reply.violations),
+        *(shortfall(each, word, style) for each in reply.capacity),
+    ]
+    if not missing:
+        return Text.assemble((word, style), f" {clean(reply.code)}  {clean(scope)}\n  {clean(reply.message)}")
+    return Text("\n").join([*missing, *([Text(f"  read from the file: {asked}")] if is_file else [])])
+
+
+def _counted_of(reply: EnforcementReply) -> str:
+    """Write what was asked: one figure where reservation and limit are the same, else both."""
+    counted = reply.counted
+    if counted is None:
+        return ""
+    pairs = (
+        (Dimension.CPU, counted.cpu_reserved, counted.cpu_limit),
+        (Dimension.MEMORY, counted.memory_reserved, counted.memory_limit),
+        (Dimension.DISK, counted.disk, counted.disk),
+        (Dimension.VAPPS, counted.vapps, counted.vapps),
+    )
+    told = []
+    for dimension, reserved, burst in pairs:
+        unit = unit_of(dimension)
+        if reserved or burst:
+            more = f" (burst {amount(unit, burst)})" if burst != reserved else ""
+            told.append(f"{dimension} {amount(unit, reserved)}{more}")
+    return "  ".join(told)
+
+
+def shortfall(found: CapacityShortfall, word: str, style: str) -> Text:
+    """Show where room is missing on nodes."""
+    unit = unit_of(found.dimension)
+    where = f"node {clean(found.node)}" if found.node else f"pool {clean(found.pool)}"
+    figures = (("allocated", found.allocated), ("asked", found.asked), ("largest free", found.largest_free))
+    told = "  ".join(f"{name} {amount(unit, value)}" for name, value in figures)
+    head = f" {clean(found.code)}  {where} {found.dimension}"
+    return Text.assemble((word, style), f"{head}\n  capacity {amount(unit, found.capacity)}  {told}")
 
 
 def violation(found: Violation, word: str, style: str, now: datetime) -> Text:
