@@ -1,7 +1,8 @@
 """Which histories may a tenant have, and what do they come to when everything is added up by hand?"""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -21,7 +22,19 @@ from plimsoll_devkit.builders import (
     release,
     reserve,
 )
-from plimsoll_quota_enforcer.domain.model import TENANT, Content, Gauge, Multipliers, Place
+from plimsoll_quota_enforcer.domain.model import (
+    TENANT,
+    Ask,
+    Content,
+    Gauge,
+    Hold,
+    Measured,
+    Multipliers,
+    Place,
+    Placing,
+    Replica,
+    chain,
+)
 from plimsoll_quota_enforcer.domain.state import Decision, Policy
 
 PLACES: tuple[Place, ...] = (TENANT, PROD, STAGING, BLOG, ("prod", "shop"), ("staging", "blog"))
@@ -55,7 +68,7 @@ class Step:
     what: Content
     number: int
 
-    def play(self, tenant: Tenant, name: str) -> Decision | None:
+    def play(self, tenant: Tenant, name: str) -> Decision | None:  # noqa: PLR0911 - one a kind
         """Let it happen, under a request id of its own."""
         held = sorted(tenant.holds)
         hold = held[self.number % len(held)] if held else "none"
@@ -77,11 +90,33 @@ class Step:
                 tenant.settle(fact(self.deployment, self.number, self.what if self.number % 4 else None))
             case "wait":
                 tenant.wait(31)
+            case "measure":
+                complete, bytes_ = self.number % 4 > 0, self.what.footprint.disk + self.number % 3
+                tenant.measure(self.what.place, Measured(bytes_, (1, self.number), tenant.now, "walk", complete))
+            case kind:
+                return tenant.ask(self._grown(kind, tenant, name, hold))
         return None
+
+    def _grown(self, kind: str, tenant: Tenant, name: str, hold: str) -> Ask:
+        """Ask for what begins with more than one deployment, or on nodes."""
+        others = tuple(each for each in (*DEPLOYMENTS, "unknown") if each != self.deployment)
+        known: dict[str, Any] = {"ttl_seconds": 60}
+        match kind:
+            case "commit there":
+                ended = {others[0]: self.number} if self.number % 2 else {}
+                return commit(name, hold, replaced=ended, nodes=(("n1", self.number % 4, 1),) * (self.number % 3 > 0))
+            case "replace" | "surge":
+                known |= {"replaces": others[self.number % 3 :], "surge": kind == "surge"}
+            case "replace instead":
+                known |= {"replaces": others[:1], "supersedes": tenant.state.open_holds.get(self.deployment)}
+        replica = Replica("", 1, self.what.footprint.cpu_reserved, self.what.footprint.memory_reserved)
+        where = (None, Placing(node="n1", replicas=(replica,)), Placing(pool="p", replicas=(replica, replica)))
+        return reserve(name, self.deployment, self.what, placing=where[self.number % len(where)], **known)
 
 
 _KINDS = ("reserve", "reserve", "reserve instead", "commit", "commit", "release", "adjust", "fact", "fact", "wait")
-steps = st.builds(Step, st.sampled_from(_KINDS), deployments, contents, st.integers(0, 9))
+_GROWN = ("replace", "surge", "replace instead", "place", "commit there", "measure")
+steps = st.builds(Step, st.sampled_from(_KINDS + _GROWN), deployments, contents, st.integers(0, 9))
 histories = st.lists(steps, min_size=2, max_size=14)
 
 
@@ -94,6 +129,8 @@ def played(
 ) -> Tenant:
     """Return a tenant to whom this history has happened."""
     tenant = Tenant(limits, policy=policy)  # type: ignore[arg-type]  # hypothesis widens the values
+    tenant.node("n1", 6, 6, pool="p")
+    tenant.node("n2", 4, 9, pool="p")
     for number, step in enumerate(history):
         step.play(tenant, f"r{number}")
         watch(tenant)
@@ -109,19 +146,54 @@ def covers(place: Place, what: Content) -> bool:
 def added_up(tenant: Tenant, place: Place) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Add up used, and used + held, from the rows, in the plainest way (DESIGN 5.3 rules 4 and 8)."""
     settled = {name: charge.content for name, charge in tenant.charges.items() if not charge.gone}
-    wanted = {hold.deployment: hold.target for hold in tenant.holds.values() if hold.state is HoldState.OPEN}
+    opened = [hold for hold in tenant.holds.values() if hold.state is HoldState.OPEN]
     used, total = [0] * 9, [0] * 9
-    for name in settled.keys() | wanted.keys():
-        for gauge in range(6):
-            now = _amount(settled.get(name), place, gauge)
-            used[gauge] += now
-            total[gauge] += max(now, _amount(wanted.get(name), place, gauge))
-    for figures, counted in ((used, [*settled.values()]), (total, [*settled.values(), *wanted.values()])):
+    for gauge in range(6):
+        amounts = {name: _amount(what, place, gauge) for name, what in settled.items()}
+        held = sum(adds(hold, amounts, _amount(hold.target, place, gauge)) for hold in opened)
+        used[gauge] = sum(amounts.values()) if gauge != Gauge.DISK else disk_of(tenant, place)
+        total[gauge] = used[gauge] + held
+    for figures, counted in (
+        (used, [*settled.values()]),
+        (total, [*settled.values(), *(hold.target for hold in opened)]),
+    ):
         here = [what for what in counted if covers(place, what)]
         figures[Gauge.STACKS] = len({what.place for what in here if what.place[1]})
         figures[Gauge.ENVIRONMENTS] = len({what.place[0] for what in here if what.place[0]})
         figures[Gauge.APPS] = len({what.app for what in here if what.app})
     return tuple(used), tuple(total)
+
+
+def adds(hold: Hold, settled: Mapping[str, int], target: int) -> int:
+    """What a hold adds to what is settled: the target beyond what it takes the place of (rule 4)."""
+    instead_of = (hold.deployment,) if hold.surge else (hold.deployment, *hold.replaces)
+    return max(0, target - sum(settled.get(name, 0) for name in instead_of))
+
+
+def disk_of(tenant: Tenant, place: Place) -> int:
+    """What is used of disk: of a leaf and of a parent the larger of measured and of what lies in it (rule 9)."""
+    lying = sum(c.content.footprint.disk for c in tenant.charges.values() if not c.gone and c.content.place == place)
+    below = [each for each in PLACES if len(chain(each)) == len(chain(place)) + 1 and place in chain(each)]
+    measured = tenant.measured[place].bytes if place in tenant.measured else 0
+    return max(measured, lying + sum(disk_of(tenant, each) for each in below))
+
+
+def allocated(tenant: Tenant) -> dict[str, tuple[int, int]]:
+    """What charges and open holds have on each node, added up from the rows."""
+    found = {}
+    for node in tenant.nodes:
+        rooms = []
+        for i in (0, 1):
+            settled = {name: _there(c.content, node, i) for name, c in tenant.charges.items() if not c.gone}
+            opened = [hold for hold in tenant.holds.values() if hold.state is HoldState.OPEN]
+            held = sum(adds(hold, settled, _there(hold.target, node, i)) for hold in opened)
+            rooms.append(sum(settled.values()) + held)
+        found[node] = (rooms[0], rooms[1])
+    return found
+
+
+def _there(what: Content, node: str, i: int) -> int:
+    return sum(room[i] for name, *room in what.nodes if name == node)
 
 
 def _amount(what: Content | None, place: Place, gauge: int) -> int:

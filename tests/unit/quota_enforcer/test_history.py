@@ -20,6 +20,8 @@ def figures_after(changes: list[Change]) -> Figures:
 
 def subject(change: Change) -> tuple[str, str]:
     """What of all steps about it the last one says."""
+    if change.kind is ChangeKind.MEASURED:
+        return ("measured", f"{change.content.place}")
     return ("charge", change.deployment) if change.kind is ChangeKind.SETTLED else ("hold", change.hold)
 
 

@@ -101,7 +101,7 @@ def test_rule_1_a_carried_state_never_oversleeps(history: list[Step]) -> None:
 def test_rule_1_nothing_open_is_past_its_time(history: list[Step], seconds: int) -> None:
     tenant = played(history)
     tenant.wait(seconds)
-    outcome = expire(tenant.state, tenant.now, POLICY)
+    outcome = expire(tenant.state, tenant.now, POLICY, nodes=tenant.nodes)
     left = [outcome.state.holds[hold] for hold in outcome.state.open_holds.values()]
     assert all(hold.expires_at > tenant.now for hold in left)
     closed = {name for name in outcome.holds if outcome.state.holds[name].state is HoldState.EXPIRED}

@@ -101,6 +101,6 @@ def test_rule_4_release_takes_back_exactly_what_reserve_added(
 @given(histories, contents)
 def test_rule_4_at_most_one_open_hold_per_deployment(history: list[Step], target: Content) -> None:
     tenant = played([*history, Step("reserve", "d1", target, 0)])
-    held = [tenant.holds[hold].deployment for hold in tenant.open_holds()]
+    held = [member for hold in tenant.open_holds() for member in tenant.holds[hold].members]
     assert len(held) == len(set(held))
     assert sorted(held) == sorted(tenant.state.open_holds)

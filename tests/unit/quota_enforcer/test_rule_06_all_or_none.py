@@ -106,7 +106,7 @@ def test_rule_6_the_state_that_was_given_is_never_written(history: list[Step], t
     kept = copy.deepcopy(state)
     open_hold = state.open_holds.get("d1")
     asks = [reserve("new", "d1", target, supersedes=open_hold), commit("done", "new"), reserve("more", "d9", target)]
-    decide(state, asks, tenant.now, NO_BILLING)
+    decide(state, asks, tenant.now, NO_BILLING, tenant.nodes)
     assert _figures(state) == _figures(kept)
     assert replace(state, tally=kept.tally) == kept
 

@@ -36,7 +36,10 @@ def test_a_rise_is_what_replacing_does(history: list[Step], deployment: str, tar
     tenant = played(history)
     state = tenant.state
     share = Book(state, tenant.now, NO_BILLING).share(deployment)
-    before, after = [share], [Share(share.charge, Hold("new", deployment, target, tenant.now))]
+    apart = [Share(charge, None) for charge in (share.charge, *share.replaced) if charge is not None]
+    mine = state.charges.get(deployment)
+    others = [each for each in apart if each.charge is not mine]
+    before, after = [share], [Share(mine, Hold("new", deployment, target, tenant.now)), *others]
     rise = state.tally.rise(before, after)
     branch = state.tally.branch()
     branch.replace(before, after)

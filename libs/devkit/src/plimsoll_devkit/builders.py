@@ -28,6 +28,7 @@ from plimsoll_quota_enforcer.domain.model import (
     StoredDecision,
     Waiter,
 )
+from plimsoll_quota_enforcer.domain.placing import needed
 from plimsoll_quota_enforcer.domain.relimit import LimitPlan, relimit
 from plimsoll_quota_enforcer.domain.state import (
     Change,
@@ -109,8 +110,8 @@ class Tenant:
     """One tenant whose state is carried from step to step, as the storage would, with all that was ever written.
 
     ``rows`` of the database are the attributes ``charges`` (tombstones too), ``holds`` (closed ones too),
-    ``decisions`` and ``over``; each step starts from a state folded from them. With ``carried`` what is folded is kept
-    from step to step, as in the cache; ``restart`` forgets it.
+    ``decisions``, ``over`` and so on; each step starts from a state folded from them. With ``carried`` what is folded
+    is kept from step to step, as in the cache; ``restart`` forgets it.
     """
 
     def __init__(
@@ -184,7 +185,8 @@ class Tenant:
         self.crossings.extend(outcome.crossings)
         self.measured |= {place: after.measured[place] for place in outcome.measured}
         self.waiters = after.waiters
-        self.nodes |= outcome.nodes
+        for name, moved in outcome.nodes.items():
+            self.nodes[name] = self.nodes.get(name, Node(name)).allocating(*moved)
         self.woken.extend(outcome.woken)
         self.scans |= outcome.scans
         for decision in (*outcome.decisions, *outcome.woken):
@@ -193,9 +195,15 @@ class Tenant:
                 hold = decision.hold.id if decision.hold is not None else None
                 self.decisions[decision.ask.request_id] = StoredDecision(decision.ask.fingerprint, told, hold)
 
+    def _needed(self, asks: Sequence[Ask] = (), facts: Sequence[Fact] = ()) -> dict[str, Node]:
+        """Return the nodes that the storage would have locked, and no other."""
+        need = needed({ACME: self.state}, asks, facts, self.now)
+        pooled = {name: node for name, node in self.nodes.items() if node.pool in need.pools}
+        return pooled | {name: self.nodes.get(name, Node(name)) for name in need.nodes}
+
     def batch(self, asks: Sequence[Ask]) -> tuple[Decision, ...]:
         """Decide several requests in one transaction."""
-        outcome = decide(self.state, asks, self.now, self.policy, self.nodes)
+        outcome = decide(self.state, asks, self.now, self.policy, self._needed(asks))
         self.absorb(outcome)
         return outcome.decisions
 
@@ -205,13 +213,13 @@ class Tenant:
 
     def settle(self, *facts: Fact) -> tuple[Settlement, ...]:
         """Settle facts in one transaction."""
-        outcome = settle_facts(self.state, facts, self.now, self.policy, self.nodes)
+        outcome = settle_facts(self.state, facts, self.now, self.policy, self._needed((), facts))
         self.absorb(outcome)
         return outcome.settlements
 
     def entitle(self, *snapshots: Entitlement) -> Entitled:
         """Project snapshots in one transaction."""
-        entitled = entitle(self.state, snapshots, self.now, self.policy, self.nodes)
+        entitled = entitle(self.state, snapshots, self.now, self.policy, self._needed())
         self.absorb(entitled.outcome)
         self.entitlement = entitled.outcome.state.entitlement
         return entitled
@@ -220,7 +228,7 @@ class Tenant:
         self, place: Place, wanted: Mapping[Dimension, Limit | None], *, force: bool = False
     ) -> tuple[LimitPlan, ...]:
         """Change overrides, and tell the crossings, in one transaction."""
-        expired = expire(self.state, self.now, self.policy)
+        expired = expire(self.state, self.now, self.policy, nodes=self._needed())
         changed, plans = relimit(expired.state, {place: wanted}, self.now, self.policy, force=force)
         self.absorb(expired)
         self.limits = {where: dict(of_place) for where, of_place in changed.limits.items()}
@@ -229,11 +237,11 @@ class Tenant:
 
     def sweep(self) -> None:
         """Close what has expired, tell crossings of moved defaults, and try whoever waits."""
-        self.absorb(expire(self.state, self.now, self.policy, (TENANT,), self.nodes, wake=True))
+        self.absorb(expire(self.state, self.now, self.policy, (TENANT,), self._needed(), wake=True))
 
     def measure(self, place: Place, measured: Measured) -> Standing:
         """Take in one measurement."""
-        outcome, (became,) = measure(self.state, [(place, measured)], self.now, self.policy, self.nodes)
+        outcome, (became,) = measure(self.state, [(place, measured)], self.now, self.policy, self._needed())
         self.absorb(outcome)
         return became
 

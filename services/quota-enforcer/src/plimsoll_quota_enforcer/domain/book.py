@@ -37,9 +37,7 @@ from plimsoll_quota_enforcer.domain.state import (
     Settlement,
     TenantState,
 )
-from plimsoll_quota_enforcer.domain.tally import Share, share_of
-
-INT64_MAX = 2**63 - 1
+from plimsoll_quota_enforcer.domain.tally import INT64_MAX, Share, share_of
 
 
 class Book:
@@ -65,7 +63,7 @@ class Book:
         self.nodes: dict[str, Node] = dict(nodes) if nodes else {}
         self.request_id = ""
         """The request at work, which history names as the cause."""
-        self._moved_nodes: set[str] = set()
+        self._moved_nodes: dict[str, placing.Room] = {}
         self._scans: set[Place] = set()
         self._measured: set[Place] = set()
         self._limits: dict[Place, Mapping[Dimension, Resolved]] = {}
@@ -118,10 +116,11 @@ class Book:
         """Count these shares instead of those, at every scope and on every node."""
         self.tally.replace(before, after)
         for name, (cpu, memory) in placing.moved(before, after).items():
-            node = self.nodes.get(name) or Node(name)
-            allocated = (node.allocated[0] + cpu, node.allocated[1] + memory)
-            self.nodes[name] = replace(node, allocated=allocated)
-            self._moved_nodes.add(name)
+            if name not in self.nodes:
+                raise LookupError(f"node {name} is not locked")
+            self.nodes[name] = self.nodes[name].allocating(cpu, memory)
+            have = self._moved_nodes.get(name, (0, 0))
+            self._moved_nodes[name] = (have[0] + cpu, have[1] + memory)
 
     def settle(
         self,
@@ -148,7 +147,7 @@ class Book:
         elif nodes is not None:
             content = replace(content, nodes=nodes)
         elif present is not None and not content.nodes and not present.gone:
-            content = replace(content, nodes=present.content.nodes)
+            content = with_nodes_of(present, content)
         before = [self.share(deployment)]
         leaf = present.content.place if present is not None else content.place
         had = self.tally.settled_disk(leaf)
@@ -167,8 +166,13 @@ class Book:
             self._scans.add(leaf)
         return Settlement(deployment, revision, SettleOutcome.SETTLED)
 
-    def fits_in_64_bits(self, before: Iterable[Share], after: Iterable[Share], content: Content) -> bool:
+    def _fit_on_nodes(self, moved: Mapping[str, placing.Room]) -> bool:
+        return all(max(self.nodes[name].allocating(*room).allocated) <= INT64_MAX for name, room in moved.items())
+
+    def fits_in_64_bits(self, before: Sequence[Share], after: Sequence[Share], content: Content) -> bool:
         """Tell whether every figure stays an int64 with these shares instead of those; the tenant's are largest."""
+        if content.nodes and not self._fit_on_nodes(placing.moved(before, after)):
+            return False
         total = self.tally.totals(TENANT)
         if max(total) + max(content.footprint.charged(content.multipliers)) <= INT64_MAX:
             return True  # even on top of all there is, which is cheaper to know than the difference
@@ -290,7 +294,7 @@ class Book:
             tuple(self.woken),
             frozenset(self._scans),
             frozenset(self._measured),
-            {name: self.nodes[name] for name in self._moved_nodes},
+            self._moved_nodes,
         )
 
     def _record(
@@ -322,6 +326,13 @@ class Book:
                 self.request_id,
             )
         )
+
+
+def with_nodes_of(charge: Charge, content: Content) -> Content:
+    """Leave a deployment on its nodes, where nothing is said of them; what reserves nothing any more is on none."""
+    footprint = content.footprint
+    nodes = charge.content.nodes if footprint.cpu_reserved or footprint.memory_reserved else ()
+    return replace(content, nodes=nodes) if nodes else content
 
 
 def _not_newer(present: Charge, revision: int, content: Content, *, gone: bool) -> Settlement:

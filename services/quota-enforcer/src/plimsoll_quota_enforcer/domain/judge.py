@@ -8,7 +8,7 @@ from plimsoll_contracts import codes
 from plimsoll_contracts.codes import Code
 from plimsoll_contracts.enforcement import HoldState, Mode
 from plimsoll_quota_enforcer.domain import gates, placing
-from plimsoll_quota_enforcer.domain.book import Book
+from plimsoll_quota_enforcer.domain.book import Book, with_nodes_of
 from plimsoll_quota_enforcer.domain.limits import ceiling
 from plimsoll_quota_enforcer.domain.model import GAUGES, Ask, Content, Gauge, Hold, Lack, Place, chain
 from plimsoll_quota_enforcer.domain.placing import Placed
@@ -64,14 +64,15 @@ def judge(book: Book, ask: Ask, kept: Mapping[Lack, str]) -> Judgement:
     before = book.shares((*members, *(superseded.members if superseded is not None else ())))
     expires_at = book.now + timedelta(seconds=ask.ttl_seconds)
     hold = Hold(ask.request_id, ask.deployment, ask.target, expires_at, replaces=ask.replaces, surge=ask.surge)
+    left_over = _left_over(book, superseded, members)
     placed = _UNPLACED
     if ask.placing is not None:
-        placed = placing.place(ask.placing, book.nodes, _reusable(book, hold))
+        placed = placing.place(ask.placing, book.nodes, _reusable(book, hold, before, left_over))
         hold = replace(hold, target=replace(hold.target, nodes=placed.nodes))
     elif (charge := book.charges.get(ask.deployment)) is not None and charge.content.nodes and not charge.gone:
-        hold = replace(hold, target=replace(hold.target, nodes=charge.content.nodes))
-    after = [share_of(hold, book.charges), *_left_over(book, superseded, members)]
-    if not book.fits_in_64_bits(before, after, ask.target):
+        hold = replace(hold, target=with_nodes_of(charge, hold.target))
+    after = [share_of(hold, book.charges), *left_over]
+    if not book.fits_in_64_bits(before, after, hold.target):
         return _wrong(codes.AMOUNT_OVERFLOW, OVERFLOW)
     rise = book.tally.rise(before, after)
     growing = {info.dimension for by in set(rise.values()) for info in GAUGES if by[info.gauge] > 0}
@@ -80,7 +81,7 @@ def judge(book: Book, ask: Ask, kept: Mapping[Lack, str]) -> Judgement:
     message = "; ".join(verdict.detail for verdict in verdicts if verdict.passage is Passage.DENY)
     code = _first_code(verdicts, violations, placed.shortfalls)
     if code is None and kept:
-        code, message = _contested(kept, rise, ask)
+        code, message = _contested(kept, rise, _taken(book, placing.moved(before, after)))
     return Judgement(
         hold,
         superseded,
@@ -125,20 +126,21 @@ def _wrong(code: Code, message: str) -> Judgement:
     return Judgement(None, None, code, message, final=True)
 
 
-def _reusable(book: Book, hold: Hold) -> Mapping[str, placing.Room]:
-    """Return what the target may use on each node without any growth there."""
-    without = replace(hold, target=replace(hold.target, nodes=()), surge=False)
-    share = share_of(without, book.charges)
-    return placing.allocation(replace(share, replaced=()) if hold.surge else share)
+def _reusable(
+    book: Book, hold: Hold, before: Iterable[Share], left_over: Iterable[Share]
+) -> Mapping[str, placing.Room]:
+    """Return what the target may use on each node without any growth there.
+
+    That is what its members have, with what a superseded hold added; a surge leaves what it replaces where it is.
+    """
+    beside = (Share(book.charges.get(name), None) for name in hold.replaces if hold.surge)
+    return placing.moved([*left_over, *beside], before)
 
 
-def _left_over(book: Book, superseded: Hold | None, members: Sequence[str]) -> Iterable[Share]:
-    """Yield what a superseded hold bound and the new one does not."""
-    if superseded is None:
-        return
-    for name in superseded.members:
-        if name not in members:
-            yield Share(book.charges.get(name), None)
+def _left_over(book: Book, superseded: Hold | None, members: Sequence[str]) -> Sequence[Share]:
+    """Return what a superseded hold bound and the new one does not."""
+    names = superseded.members if superseded is not None else ()
+    return [Share(book.charges.get(name), None) for name in names if name not in members]
 
 
 def _violations(book: Book, target: Content, rise: Mapping[Place, tuple[int, ...]]) -> Iterable[Violation]:
@@ -172,18 +174,26 @@ def _first_code(
     return min((each.code for each in shortfalls), key=_CAPACITY_ORDER.index, default=None)
 
 
-def _contested(kept: Mapping[Lack, str], rise: Mapping[Place, tuple[int, ...]], ask: Ask) -> tuple[Code | None, str]:
+def _contested(
+    kept: Mapping[Lack, str], rise: Mapping[Place, tuple[int, ...]], taken: Iterable[Lack]
+) -> tuple[Code | None, str]:
     """Say for whom the room is kept that this request would take."""
     for place, by in rise.items():
         for gauge in Gauge:
             waiter = kept.get(_limit_lack(place, gauge)) if by[gauge] > 0 else None
             if waiter is not None:
                 return codes.WAITER_AHEAD, f"{waiter} has waited longer for room here"
-    if ask.placing is not None:
-        lack = ("", "node", ask.placing.node) if ask.placing.node else ("", "pool", ask.placing.pool)
+    for lack in taken:
         if lack in kept:
             return codes.WAITER_AHEAD, f"{kept[lack]} has waited longer for room on {' '.join(lack[1:])}"
     return None, ""
+
+
+def _taken(book: Book, moved: Mapping[str, placing.Room]) -> Iterable[Lack]:
+    """Yield what is taken where more is allocated than before: of the node, and of the pool that it is in."""
+    for name in sorted(name for name, room in moved.items() if max(room) > 0):
+        yield ("", "node", name)
+        yield ("", "pool", book.nodes[name].pool)
 
 
 def _limit_lack(place: Place, gauge: Gauge) -> Lack:

@@ -1,7 +1,7 @@
 """What is known of one tenant: charges, holds, limits and entitlement, as plain frozen values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum
 
@@ -148,6 +148,10 @@ class Node:
     schedulable: bool = True
     version: int = 0
     """Of its report; 0 before the first one."""
+
+    def allocating(self, cpu: int, memory: int) -> "Node":
+        """Return it with this much more allocated."""
+        return replace(self, allocated=(self.allocated[0] + cpu, self.allocated[1] + memory))
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +316,8 @@ class Waiter:
     since: datetime
     until: datetime
     lacks: frozenset[Lack]
+    seq: int = 0
+    """Of the tenant when it came, by which waiters are in order."""
 
 
 @dataclass(frozen=True, slots=True)

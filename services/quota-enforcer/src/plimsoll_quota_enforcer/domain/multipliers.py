@@ -28,6 +28,10 @@ class Bounds:
     limit_max_milli: int
 
 
+WIDEST = Bounds(1, 1_000_000)
+"""Wider than anything that a request can name."""
+
+
 class MultiplierOutOfBounds(ValueError):
     """What is asked for widens further than the platform allows."""
 

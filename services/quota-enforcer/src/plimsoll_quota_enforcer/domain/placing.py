@@ -61,8 +61,10 @@ def _add_asked(state: TenantState, ask: Ask, nodes: set[str], pools: set[str]) -
             nodes.add(ask.placing.node)
         else:
             pools.add(ask.placing.pool)
-    nodes.update(node for node, _, _ in ask.nodes or ())
     named = [state.holds[name] for name in (ask.hold, ask.supersedes or "") if name in state.holds]
+    # A closed hold too has nodes: where it expired, its commit settles them all the same.
+    shares = [ask.nodes or (), *(hold.target.nodes for hold in named)]
+    nodes.update(node for each in shares for node, _, _ in each)
     members = [ask.deployment, *ask.replaces, *(member for hold in named for member in hold.members)]
     _add_present(state, members, nodes)
 
@@ -148,15 +150,19 @@ def _in_pool(placing: Placing, eligible: Sequence[Node], own: Mapping[str, Room]
     free = {node.name: _free(node, own.get(node.name, _NONE)) for node in eligible}
     total, asked = _plus_all(free.values()), _sum(placing.replicas)
     scale = (max(1, total[0]), max(1, total[1]))
-    short = [(codes.POOL_FULL, i, asked[i], _largest(free, i)) for i in (0, 1) if asked[i] > total[i]]
+    largest = (_largest(free, 0), _largest(free, 1))
+    short = [(codes.POOL_FULL, i, asked[i], largest[i]) for i in (0, 1) if asked[i] > total[i]]
+    alone = [size for each in placing.replicas if each.count and (size := (each.cpu, each.memory)) != _NONE]
+    for size in alone:
+        if not any(_fits(size, room) for room in free.values()):
+            over = [i for i in (0, 1) if size[i] > largest[i]] or [i for i in (0, 1) if size[i]]
+            short.extend((codes.REPLICA_TOO_LARGE, i, size[i], largest[i]) for i in over)
+            break
     placed: dict[str, Room] = {}
     for replica in sorted(placing.replicas, key=lambda each: _size((each.cpu, each.memory), scale), reverse=True):
-        size = (replica.cpu, replica.memory)
-        if not replica.count or size == _NONE or _spread(replica, free, placed, scale):
-            continue
-        over = [i for i in (0, 1) if size[i] > _largest(free, i)] or [i for i in (0, 1) if size[i]]
-        short.extend((codes.REPLICA_TOO_LARGE, i, size[i], _largest(free, i)) for i in over)
-        break
+        if not short and not _spread(replica, free, placed, scale):
+            # Each fits by itself, and all would in sum, but not side by side: what is left is in pieces.
+            short = [(codes.POOL_FULL, i, asked[i], _largest(free, i)) for i in (0, 1) if asked[i]]
     if not short:
         return Placed(tuple((name, *room) for name, room in sorted(placed.items())))
     capacity = _plus_all(node.capacity or _NONE for node in eligible)
@@ -182,6 +188,8 @@ def _spread(replica: Replica, free: dict[str, Room], placed: dict[str, Room], sc
     A node that one of them does not fit on is out for all, since they are alike and room only shrinks.
     """
     size = (replica.cpu, replica.memory)
+    if size == _NONE:
+        return True
     heap = [(-_least(room, scale), name) for name, room in free.items() if _fits(size, room)]
     heapq.heapify(heap)
     for _ in range(replica.count):

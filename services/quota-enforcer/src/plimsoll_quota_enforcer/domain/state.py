@@ -20,7 +20,6 @@ from plimsoll_quota_enforcer.domain.model import (
     Limit,
     Measured,
     Multipliers,
-    Node,
     Place,
     StoredDecision,
     Waiter,
@@ -310,5 +309,5 @@ class Outcome:
     """Leaves that gave disk back, whose figure stands until they are measured."""
     measured: frozenset[Place] = frozenset()
     """Places whose measurement was written."""
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-    """Nodes whose allocation moved, as they are now."""
+    nodes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By how much the allocation of nodes moved: what other tenants move there meanwhile adds up with it."""

@@ -7,6 +7,9 @@ from plimsoll_quota_enforcer.domain.model import NOTHING, Amounts, Charge, Conte
 
 _GAUGES = len(Gauge)
 
+INT64_MAX = 2**63 - 1
+"""The largest figure that can be kept."""
+
 Member = tuple[int, Place | str]
 """Something counted once however many deployments share it: (gauge, stack, environment or app)."""
 
@@ -160,7 +163,8 @@ def lifts(measured: Mapping[Place, int], settled: Mapping[Place, int]) -> Mappin
 
 
 def _lifted(figures: Sequence[int], lift: int) -> tuple[int, ...]:
-    return (*figures[: Gauge.DISK], figures[Gauge.DISK] + lift, *figures[Gauge.DISK + 1 :])
+    # Many measurements together may come to more than a figure can be; nothing is refused for them.
+    return (*figures[: Gauge.DISK], min(INT64_MAX, figures[Gauge.DISK] + lift), *figures[Gauge.DISK + 1 :])
 
 
 class _ScopeTally:

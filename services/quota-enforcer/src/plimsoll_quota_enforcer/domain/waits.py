@@ -28,8 +28,8 @@ def may_wait(ask: Ask, judgement: Judgement) -> bool:
 def wait(book: Book, ask: Ask, judgement: Judgement) -> Decision:
     """Put a request in the queue; it is answered later."""
     seconds = min(ask.patience.seconds if ask.patience is not None else 0, book.policy.wait_seconds_max)
-    book.waiters.append(Waiter(ask, book.now, book.now + timedelta(seconds=seconds), judgement.lacks))
     book.seq += 1
+    book.waiters.append(Waiter(ask, book.now, book.now + timedelta(seconds=seconds), judgement.lacks, book.seq))
     return Decision(ask, allowed=False, waits=True, seq=book.seq)
 
 
@@ -48,6 +48,7 @@ def ask_again(book: Book, waiter: Waiter, ask: Ask) -> Decision:
 def give_up(book: Book, waiter: Waiter) -> None:
     """End a wait that its caller released; both are answered."""
     book.waiters.remove(waiter)
+    book.seq += 1
     judgement = Judgement(None, code=codes.WAIT_RELEASED, message="released while it waited", final=True)
     book.woken.append(conclude(book, waiter.ask, judgement, reserving=True, waited=book.now - waiter.since))
 
@@ -61,10 +62,14 @@ def kept_for(book: Book, but: Waiter | None = None) -> Mapping[Lack, str]:
     for waiter in book.waiters:
         if waiter is but:
             break
-        if book.now - waiter.since >= (waiter.until - waiter.since) / 2:
+        if _is_patient(book, waiter):
             for lack in waiter.lacks:
                 kept.setdefault(lack, waiter.ask.request_id)
     return kept
+
+
+def _is_patient(book: Book, waiter: Waiter) -> bool:
+    return book.now - waiter.since >= (waiter.until - waiter.since) / 2
 
 
 def wake(book: Book) -> None:
@@ -74,6 +79,9 @@ def wake(book: Book) -> None:
         if judgement.code is not None and waiter.until > book.now and may_wait(waiter.ask, judgement):
             # Whoever is only held back by an earlier one lacks what it lacked.
             lacks = judgement.lacks or waiter.lacks
+            if _is_patient(book, waiter):
+                # What it lacked once stays kept: else two limits could be taken from it in turn, for ever.
+                lacks |= waiter.lacks
             if lacks != waiter.lacks:
                 book.waiters[book.waiters.index(waiter)] = replace(waiter, lacks=lacks)
                 book.seq += 1

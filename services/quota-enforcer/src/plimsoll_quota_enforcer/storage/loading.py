@@ -20,6 +20,7 @@ from plimsoll_quota_enforcer.domain.model import (
     StoredDecision,
     Waiter,
 )
+from plimsoll_quota_enforcer.domain.multipliers import WIDEST
 from plimsoll_quota_enforcer.domain.placing import Needed
 from plimsoll_quota_enforcer.domain.state import OverKey, Policy, TenantState, fold
 from plimsoll_quota_enforcer.requests import Decoder
@@ -81,7 +82,8 @@ async def load(
     for row in await connection.fetch(QUERIES["load_measured"], tenants):
         measured[row["tenant"]][row["environment"], row["stack"]] = rows.measured(row)
     waiters: dict[str, list[Waiter]] = {tenant: [] for tenant in tenants}
-    decoder = Decoder(policy)
+    # Who waits was let in to wait: bounds that were narrowed since must not make its tenant unreadable.
+    decoder = Decoder(replace(policy, bounds=WIDEST, require_resources=False))
     for row in await connection.fetch(QUERIES["load_waiters"], tenants):
         reply_to = ReplyTo(row["reply_topic"], row["reply_partition"], row["correlation_id"])
         waiters[row["tenant"]].append(rows.waiter(row, decoder.again(row["request"], reply_to)))

@@ -232,10 +232,10 @@ def node_cells(value: Node) -> tuple[Any, ...]:
 def waiter(row: asyncpg.Record, ask: Ask) -> Waiter:
     """Read a row of ``waiters``, whose request was read into an ask."""
     lacks = frozenset((environment, stack, what) for environment, stack, what in json.loads(row["lacks"]))
-    return Waiter(ask, row["since"], row["until"], lacks)
+    return Waiter(ask, row["since"], row["until"], lacks, row["seq"])
 
 
-def waiter_cells(tenant: str, seq: int, value: Waiter) -> tuple[Any, ...]:
+def waiter_cells(tenant: str, value: Waiter) -> tuple[Any, ...]:
     """Write a row for ``save_waiters``."""
     patience = value.ask.patience
     if patience is None:
@@ -243,7 +243,7 @@ def waiter_cells(tenant: str, seq: int, value: Waiter) -> tuple[Any, ...]:
     to = patience.reply_to
     address = (to.topic, to.partition, to.correlation_id)
     lacks = json.dumps(sorted(value.lacks))
-    return (tenant, value.ask.request_id, seq, patience.body, *address, value.since, value.until, lacks)
+    return (tenant, value.ask.request_id, value.seq, patience.body, *address, value.since, value.until, lacks)
 
 
 def usage_cells(tenant: str, place: Place, value: Usage) -> tuple[Any, ...]:

@@ -110,8 +110,8 @@ class Unit:
         written.measured |= outcome.measured
         written.scans |= outcome.scans
         written.crossings.extend(outcome.crossings)
-        for name, node in outcome.nodes.items():
-            self.set_node(name, node)
+        for name, moved in outcome.nodes.items():
+            self.set_node(name, self.nodes[name].allocating(*moved))
         self._woken.extend(outcome.woken)
 
     def set_node(self, name: str, node: Node) -> None:
@@ -161,9 +161,8 @@ class Unit:
         for tenant, w in written.items():
             for crossing in w.crossings:
                 emit(answers.crossing_message(tenant, crossing, self.now))
-            for place in w.scans:
-                for each in chain(place):
-                    emit(answers.scan_message(tenant, each, w.changes[-1].seq, self.now))
+            for place in sorted({each for leaf in w.scans for each in chain(leaf)}):
+                emit(answers.scan_message(tenant, place, w.changes[-1].seq, self.now))
 
     def _tell_woken(self, decision: Decision, emit: Emit, reply: Callable[[Reply], None] | None) -> None:
         patience = decision.ask.patience
@@ -220,7 +219,7 @@ class Unit:
             state = self._states[tenant]
             if state.waiters is before or state.waiters == before:
                 continue
-            come.extend(rows.waiter_cells(tenant, state.seq, each) for each in state.waiters if each not in before)
+            come.extend(rows.waiter_cells(tenant, each) for each in state.waiters if each not in before)
             left = {each.ask.request_id for each in state.waiters}
             gone.extend((tenant, each.ask.request_id) for each in before if each.ask.request_id not in left)
         yield "save_waiters", come, self.now
