@@ -336,9 +336,10 @@ def test_a_yes_of_a_pool_is_a_way_that_trying_everything_finds_too(
     alone = all(fits([size], rooms) for size in sizes)
     if not told:
         assert fits(sizes, rooms)
-        assert all(cpu <= nodes[n].capacity[0] and memory <= nodes[n].capacity[1] for n, cpu, memory in found.nodes)  # type: ignore[index]
+        capacities = {name: node.capacity or (0, 0) for name, node in nodes.items()}
+        assert all(cpu <= capacities[name][0] and memory <= capacities[name][1] for name, cpu, memory in found.nodes)
         for i in (0, 1):
-            assert sum(node[i + 1] for node in found.nodes) == sum(size[i] for size in sizes)
+            assert sum((cpu, memory)[i] for _, cpu, memory in found.nodes) == sum(size[i] for size in sizes)
     assert (codes.REPLICA_TOO_LARGE in told) is not alone
     if any(sum(size[i] for size in sizes) > sum(room[i] for room in rooms) for i in (0, 1)):
         assert codes.POOL_FULL in told
