@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,7 +67,7 @@ def told(tenant: Tenant) -> list[tuple[str, bool]]:
     return [(decision.ask.request_id, decision.allowed) for decision in tenant.woken]
 
 
-def on(node: str, cpu: int) -> dict[str, object]:
+def on(node: str, cpu: int) -> dict[str, Any]:
     return {"placing": Placing(node, replicas=(Replica("", 1, cpu, 0),))}
 
 
@@ -306,7 +307,8 @@ def test_room_on_a_node_is_kept_from_whoever_would_take_of_it_by_its_name_or_by_
     tenant = Tenant()
     tenant.node("n1", 4, 0, pool="p")
     tenant.node("n2", 4, 0, pool="q")
-    small, anywhere = on("n1", 1), {"placing": Placing("", "p", {}, (Replica("", 1, 1, 0),))}
+    small = on("n1", 1)
+    anywhere: dict[str, Any] = {"placing": Placing("", "p", {}, (Replica("", 1, 1, 0),))}
     tenant.ask(reserve("r0", "d0", content(cpu=2), **on("n1", 2)))
     tenant.ask(waiting("w1", "x1", content(cpu=4), **on("n1", 4)))
     tenant.wait(60)
