@@ -17,7 +17,7 @@ from plimsoll_contracts.access import ALL_TENANTS, Permission
 def token(
     *,
     tenant: tuple[str, ...] = (),
-    scope: tuple[Permission, ...] = (Permission.READ,),
+    scope: tuple[str, ...] = (Permission.READ.value,),
     lifetime: Annotated[str, Parameter(name="--for")] = "1h",
     subject: str | None = None,
     key: Path | None = None,
@@ -29,7 +29,7 @@ def token(
 
     Args:
         tenant: Whose limits and usage it is for, once for each; `*` is all tenants.
-        scope: What its bearer may do, once for each.
+        scope: What its bearer may do, once for each: quota:read, quota:write (limits), quota:ask (verbs), quota:admin.
         lifetime: How long it holds: 30m, 2h, 7d.
         subject: Who its bearer is; your user name where it is not given.
         key: The private key that signs it; the local stack's where it is not given.
@@ -39,6 +39,8 @@ def token(
     """
     if not tenant:
         raise CommandFailed(Exit.USAGE, "a token for no tenant", "name some with --tenant, or all with --tenant '*'")
+    if unknown := set(scope).difference(Permission):
+        raise CommandFailed(Exit.USAGE, f"there is no scope {unknown.pop()!r}", f"there are {', '.join(Permission)}")
     known: Mapping[str, str] = {} if key and issuer and audience else read_context()
     until = read_until(lifetime, session.now)
     assert until is not None  # noqa: S101 - a text was given
