@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from plimsoll_contracts.dimensions import Basis, Dimension, Unit
 from plimsoll_contracts.enforcement import Gate, Mode
 from plimsoll_contracts.fields import Event, Flag, Instant, LimitValue, Request, Text
 
-DimensionName = Annotated[str, Field(max_length=64)]
+DimensionName = Annotated[
+    str, Field(max_length=64), WithJsonSchema({"type": "string", "enum": [dimension.value for dimension in Dimension]})
+]
+"""Read as any text, so that an unknown one is answered with its own code."""
 LimitInput = Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True, max_length=64)]
 
 

@@ -40,6 +40,7 @@ SUITES = (
     Suite("docs", 1, quick=True),
     Suite("integration", 4),
     Suite("system", 4),
+    Suite("fuzz", 2),
     Suite("sim", 3),
     Suite("model", 2),
     Suite("alerts", 2),
