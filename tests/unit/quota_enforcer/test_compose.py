@@ -283,7 +283,7 @@ services:
   a: *base
   b: {<<: *base, cpus: 2}
   c: {<<: [*more, *base]}
-  x-d: {"<<": ignored, image: x}
+  x-d: {image: x}
 """
     assert read(text).replicas == (
         Replica("a", 1, 1000, MIB),

@@ -60,6 +60,7 @@ HOSTILE = [
     ("a: 1\u2028services: {}", "not all readers of YAML take alike"),
     ("a: 1\x85services: {}", "not all readers of YAML take alike"),
     ("a: &a {<<: {k: 1}, <<: {k: 2}}", "the merge key << is written twice"),
+    ("services: {a: {'<<': {cpus: 1}}}", "the key << is in quotes"),
     ("a: {<<: 1}", "the merge key << takes a mapping or a list of mappings"),
     ("a: {<<: [{}, 1]}", "the merge key << takes a mapping or a list of mappings"),
     ("a: &a [*a]", "the alias 'a' stands for what it is part of"),

@@ -80,7 +80,7 @@ class Mapping:
             self._key = _checked_key(node)
             return
         key, self._key = self._key, None
-        if key.plain and key.text == _MERGE:
+        if key.text == _MERGE:
             if self._merges:
                 raise DocumentRefused("the merge key << is written twice in one mapping: give it a list")
             self._merges = node.items if isinstance(node, Sequence) else [node]
@@ -144,6 +144,8 @@ def _checked_key(node: Node) -> Scalar:
         raise DocumentRefused("a key is a list or a mapping: keys are texts")
     if node.plain and _NOT_TEXT.fullmatch(node.text):
         raise DocumentRefused(f"the key {shown(node.text)} is no text: write it in quotes")
+    if node.text == _MERGE and not node.plain:
+        raise DocumentRefused("the key << is in quotes: some readers merge it and some do not")
     return node
 
 
