@@ -206,6 +206,41 @@ def test_lists_follow_their_pages(service: Canned, capsys: pytest.CaptureFixture
     assert "after=evil" in service.asked[1][1]
 
 
+def test_a_list_of_how_full_scopes_are_begins_with_the_fullest(
+    service: Canned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    burst = {**LINE, "basis": "burst", "ceiling": 8000}
+    free = {**LINE, "dimension": "apps", "unit": "count", "basis": None, "ceiling": None, "headroom": None}
+    full = {**free, "ceiling": 0, "used": 1, "held": 0, "headroom": -1}
+
+    def answers() -> None:
+        service.say({"scopes": ["a", "b", "c"]})
+        for name, lines in (("a", [free, burst, LINE]), ("b", [free]), ("c", [LINE, full])):
+            service.say({**STATUS, "scope": name, "dimensions": lines})
+
+    answers()
+    assert plimsoll(service, "quota list --usage") == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["SCOPE", "FULLEST", "USED", "HELD", "LIMIT", "%"],
+        ["c", "apps", "1", "0", "0", "over"],
+        ["a", "cpu", "(reserved)", "3200m", "500m", "4000m", "92", "%"],
+        ["b", "nothing", "is", "limited", "-"],
+    ]
+    answers()
+    assert plimsoll(service, "quota list --over 93 -o json") == 0
+    (only,) = json.loads(capsys.readouterr().out)["scopes"]
+    assert (only["scope"], only["dimension"], only["ceiling"]) == ("c", "apps", 0)
+
+
+def test_nothing_is_no_line(service: Canned, capsys: pytest.CaptureFixture[str]) -> None:
+    service.say({"scopes": []})
+    assert plimsoll(service, "quota list") == 0
+    assert capsys.readouterr() == ("", "nothing is known yet\n")
+    service.say({**STATUS, "known": False})
+    assert plimsoll(service, "quota status nobody") == 3
+    assert capsys.readouterr().out == "", "a table of zeros would read as if there were such a tenant"
+
+
 def test_dead_letters_are_listed_shown_and_replayed(service: Canned, capsys: pytest.CaptureFixture[str]) -> None:
     letter = {"id": 7, "topic": "usage.deltas", "partition": 1, "offset": 2, "key": "acme", "code": "X400101UNDECO",
               "detail": "not JSON", "at": NOW, "size": 3}  # fmt: skip

@@ -166,6 +166,13 @@ def test_a_status_has_bars_units_and_the_age_of_each_figure() -> None:
     ]
 
 
+def test_gates_that_stand_alike_are_one_line() -> None:
+    gates = tuple(GateStatus(gate=gate, state="fail_open", detail="no row") for gate in Gate)
+    assert text(render.status(found(gates=gates), NOW)).splitlines()[-1] == (
+        f"! gates {', '.join(Gate)} FAILING OPEN: no row"
+    )
+
+
 def test_a_gate_that_fails_open_stands_out() -> None:
     gates = (
         GateStatus(gate=Gate.DEPLOYMENTS, state="pass"),
@@ -173,7 +180,7 @@ def test_a_gate_that_fails_open_stands_out() -> None:
     )
     assert text(render.status(found(gates=gates), NOW)).splitlines()[-2:] == [
         "gate deployments: pass",
-        "! gate quota_blocked is FAILING OPEN: no projection row",
+        "! gate quota_blocked FAILING OPEN: no projection row",
     ]
 
 

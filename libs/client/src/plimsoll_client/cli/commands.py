@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from cyclopts import App
 from pydantic import ValidationError
+from rich.console import RenderableType
 from rich.text import Text
 
 from plimsoll_client.cli import render
@@ -44,9 +45,14 @@ def status(scope: str, /, *, session: In) -> Exit:
         session.show(found, lambda: render.limits(found.limits, session.now), rows)
         return Exit.OK
     shown = session.api.status(where)
-    session.show(
-        shown, lambda: render.status(shown, session.now, fine=session.fine, width=session.width), _status_rows(shown)
-    )
+
+    def table() -> RenderableType:
+        # A table of zeros would read as if there were such a tenant.
+        if not shown.known:
+            return Text()
+        return render.status(shown, session.now, fine=session.fine, width=session.width)
+
+    session.show(shown, table, _status_rows(shown))
     if not shown.known:
         session.say(f"nothing was ever recorded of {where.tenant}: is the name right? `plimsoll quota list` knows all")
         return Exit.NOT_FOUND

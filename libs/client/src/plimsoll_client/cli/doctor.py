@@ -160,7 +160,7 @@ def _token(token: str | None, now: datetime) -> Finding:
 
 
 def _service(diagnosis: Diagnosis, url: str, seconds: float) -> Finding:
-    told = f"{diagnosis.service} {diagnosis.version} ({diagnosis.instance}) at {url} looked for {seconds:.1f} s"
+    told = f"{diagnosis.service} {diagnosis.version} ({diagnosis.instance}) at {url} answered after {seconds:.1f} s"
     ours = version("plimsoll-client")
     if diagnosis.version == ours:
         return found("service", Verdict.OK, told)

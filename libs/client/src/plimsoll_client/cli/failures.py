@@ -19,8 +19,8 @@ class Exit(IntEnum):
     UNREACHABLE = 8
 
 
-EXIT_HELP = """Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 degraded (a gate is failing open), 5 limit exceeded
-or denied, 6 conflict, 7 not allowed, 8 service not reachable."""
+EXIT_HELP = """Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 degraded (a gate is failing open, or the doctor found
+something to look at), 5 limit exceeded or denied, 6 conflict, 7 not allowed, 8 service not reachable."""
 
 _BY_STATUS: Mapping[int, Exit] = {
     400: Exit.USAGE,

@@ -14,6 +14,7 @@ from plimsoll_client.cli.arguments import read_dimension, read_scope, read_scope
 from plimsoll_client.cli.commands import NO_REASON, quota
 from plimsoll_client.cli.failures import CommandFailed, Exit
 from plimsoll_client.cli.figures import clean
+from plimsoll_client.cli.fullness import list_usage
 from plimsoll_client.cli.session import In, Output, Session, watchable
 from plimsoll_contracts.enforcement import Mode, explain
 from plimsoll_contracts.limits_api import Applied, ApplyBody
@@ -167,12 +168,16 @@ def list_scopes(
     dimension: str | None = None,
     shadow: bool = False,
     ending: str | None = None,
+    usage: bool = False,
+    over: int | None = None,
     session: In,
 ) -> Exit:
-    """List the tenants that are known, or the scopes of one; or which limits are set there.
+    """List the tenants that are known, or the scopes of one; how full each is; or which limits are set there.
 
     Args:
         tenant: Whose scopes; all tenants where it is not given.
+        usage: Show with each what is fullest there, the fullest first.
+        over: Only those at or over so many percent of a limit.
         limits: List limits instead, with who set them and why; so do the options below.
         dimension: Only limits on this dimension.
         shadow: Only limits that are told and not enforced.
@@ -183,6 +188,8 @@ def list_scopes(
     if limits or dimension or shadow or ending:
         return _list_limits(session, named, dimension, read_until(ending, session.now), shadow=shadow)
     found = list(session.api.scopes(named))
+    if usage or over is not None:
+        return list_usage(session, [*([named] if named else []), *found], over)
     rows = ({"scope": scope} for scope in found)
     session.show({"scopes": found}, lambda: Text("\n".join(clean(scope) for scope in found)), rows)
     if not found:

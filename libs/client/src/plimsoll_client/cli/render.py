@@ -90,14 +90,18 @@ def _status_row(line: DimensionStatus, now: datetime, *, fine: bool, bars: int) 
 
 
 def _gates(found: ScopeStatus) -> list[Text]:
-    lines = []
+    """Write a line for all gates that stand alike, since mostly they all do."""
+    alike: dict[tuple[str, str], list[str]] = {}
     for gate in found.gates:
-        detail = f": {clean(gate.detail)}" if gate.detail else ""
-        if gate.state == "fail_open":
-            lines.append(Text(f"! gate {gate.gate} is FAILING OPEN{detail}", style="bold red"))
+        alike.setdefault((gate.state, gate.detail), []).append(gate.gate)
+    lines = []
+    for (state, said), gates in alike.items():
+        names = f"gate{'' if len(gates) == 1 else 's'} {', '.join(gates)}"
+        detail = f": {clean(said)}" if said else ""
+        if state == "fail_open":
+            lines.append(Text(f"! {names} FAILING OPEN{detail}", style="bold red"))
         else:
-            style = "red" if gate.state == "deny" else ""
-            lines.append(Text(f"gate {gate.gate}: {clean(gate.state)}{detail}", style=style))
+            lines.append(Text(f"{names}: {clean(state)}{detail}", style="red" if state == "deny" else ""))
     return lines
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import Parameter
 from pydantic import BaseModel
 from rich.console import RenderableType
+from rich.text import Text
 
 from plimsoll_client.cli.api import Api
 from plimsoll_client.cli.context import bearer_token, service_url
@@ -87,7 +88,9 @@ class Session:
         """
         match self.output:
             case Output.TABLE:
-                write(table(), stderr=False, frame=self.frame)
+                drawn = table()
+                if not isinstance(drawn, Text) or drawn.plain:  # nothing is no line
+                    write(drawn, stderr=False, frame=self.frame)
                 self._out("\n" if self.is_watch else "")
             case Output.JSON:
                 # Escaped to ASCII, so that no text from elsewhere can act on a terminal. A watch writes one a line.

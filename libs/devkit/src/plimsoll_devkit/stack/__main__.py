@@ -79,7 +79,7 @@ def _up(layout: Layout, asked: argparse.Namespace) -> int:
         return code
     print()
     for name, address in read_json(layout.context_file).items():
-        print(f"  {name:<11}{address}")
+        print(f"  {name:<13}{address}")
     print(
         "\nnext: .venv/bin/plimsoll quota set acme/env:prod cpu=4\n"
         "      .venv/bin/plimsoll quota status acme/env:prod\n"

@@ -68,7 +68,7 @@ async def nodes(examined: Examined, seconds: float) -> Finding:
     if wrong:
         return found("nodes", Verdict.FAIL, f"{counted(len(wrong), 'node')} wrong: {listed(wrong)}")
     told = f"{counted(len(stored), 'node')}, allocated what {counted(len(placed), 'tenant')} have there"
-    return found("nodes", Verdict.OK, told)
+    return found("nodes", Verdict.OK, told if stored else "no node is known")
 
 
 def _open(state: TenantState) -> Iterator[Hold]:
