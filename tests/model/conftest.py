@@ -48,6 +48,17 @@ def pytest_report_header() -> str:
 def connections(database: Database, stack_thread: LoopThread) -> Iterator[asyncpg.Pool]:
     """The service's own role on a fresh database with its schema."""
     stack_thread.run(migrations.migrate(database.owner_dsn, schema=SCHEMA, sources=MIGRATIONS))
+    stack_thread.run(_let_clock_be_moved(database))
     made = stack_thread.run(pool.create(database.dsn(), application_name="model", schema=SCHEMA))
     yield made
     stack_thread.run(made.close())
+
+
+async def _let_clock_be_moved(database: Database) -> None:
+    """Give the service's role the one function that reads the clock, so that ``Stored.advance`` can replace it."""
+    connection = await asyncpg.connect(database.admin_dsn)
+    await connection.execute(
+        f"""GRANT CREATE ON SCHEMA {SCHEMA} TO quota_enforcer; SET search_path = {SCHEMA};
+        ALTER FUNCTION lock_tenants OWNER TO quota_enforcer"""
+    )
+    await connection.close()

@@ -60,6 +60,8 @@ class Pure:
         decided = decide(self._rows.state, [decoded(body)[0] for body in bodies], now, POLICY)
         settled = settle_facts(decided.state, facts_of(facts), now, POLICY)
         replies = [answers.reply(decision, now) for decision in decided.decisions]
+        for decision, reply in zip(decided.decisions, replies, strict=True):
+            assert answers.told(decision, now) == reply.model_dump_json(exclude_defaults=True)
         if not lost:
             self._absorb(decided)
             self._absorb(settled)

@@ -1,6 +1,7 @@
 """The same functions over the real storage and a real PostgreSQL."""
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -39,6 +40,8 @@ STATEMENTS = dict(QUERIES)
 
 NOTHING = Wants()
 
+_MOVED = re.compile(r"\(clock_timestamp\(\) \+ interval '[^']*'\)")
+
 
 class Stored:
     """The same over storage: each process has its cache, each step is a transaction on a real PostgreSQL."""
@@ -49,6 +52,8 @@ class Stored:
         self._run = run
         self._caches = [StateCache(1000), StateCache(1000)]
         self._ahead = 0.0
+        text = self._run(self._pool.fetchval("SELECT pg_get_functiondef('lock_tenants'::regproc)"))
+        self._lock = _MOVED.sub("clock_timestamp()", text)
         self.advance(0)
 
     def now(self) -> datetime:
@@ -60,10 +65,7 @@ class Stored:
         moved = f"(clock_timestamp() + interval '{self._ahead} seconds')"
         for name, text in STATEMENTS.items():
             QUERIES[name] = text.replace("clock_timestamp()", moved)
-        # The function that locks reads the clock itself.
-        columns = f"tenant, seq, request_id, fingerprint, reply, hold, now + interval '{self._ahead} seconds' AS now"
-        locking = STATEMENTS["lock_tenants"].replace("SELECT *", f"SELECT {columns}, defaults_version")
-        QUERIES["lock_tenants"] = locking
+        self._run(self._pool.execute(self._lock.replace("clock_timestamp()", moved)))
 
     def restart(self, process: int) -> None:
         self._caches[process] = StateCache(1000)

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import asyncpg
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,3 +37,9 @@ def test_a_row_comes_back_as_it_went(database: Database, stack_thread: LoopThrea
 
     come_back()
     stack_thread.run(connection.close())
+
+
+def test_a_zero_byte_is_refused_before_it_could_part_a_cell_in_two() -> None:
+    for column in (["a\0b"], ["a", "b\0", "c"], [None, "\0"]):
+        with pytest.raises(ValueError, match="zero byte"):
+            literals([(cell,) for cell in column])

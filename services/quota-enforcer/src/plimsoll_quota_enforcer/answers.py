@@ -1,11 +1,11 @@
 """How is a decision told: the reply to its caller, and the events for whoever watches."""
 
-import json
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from plimsoll_contracts.codes import EXCEEDED, Code
 from plimsoll_contracts.dimensions import unit_of
@@ -77,6 +77,43 @@ def _counted(ask: Ask) -> CountedFootprint | None:
     return CountedFootprint(**asdict(ask.target.footprint)) if ask.verb is Verb.CHECK and ask.target else None
 
 
+def told(decision: Decision, decided_at: datetime) -> str:
+    """Tell a decision to its caller as JSON: what ``reply`` comes to, which a plain yes needs no model for."""
+    ask, hold = decision.ask, decision.hold
+    if not _is_plain_yes(decision):
+        return reply(decision, decided_at).model_dump_json(exclude_defaults=True)
+    body: dict[str, object] = {"request_id": ask.request_id, "verb": ask.verb, "tenant": ask.tenant, "allowed": True}
+    if fail_open := failed_open(decision):
+        body["fail_open"] = fail_open
+    if hold is not None:
+        expires_at = hold.expires_at
+        body["hold"] = {"id": hold.id, "deployment": hold.deployment, "state": hold.state, "expires_at": expires_at}
+    body["seq"] = decision.seq
+    if decision.entitlement_version is not None:
+        body["entitlement_version"] = decision.entitlement_version
+    body["decided_at"] = decided_at
+    return to_json(body).decode()
+
+
+def _is_plain_yes(decision: Decision) -> bool:
+    hold = decision.hold
+    return (
+        decision.allowed
+        and decision.ask.verb is not Verb.CHECK
+        and decision.repeats is None
+        and not decision.message
+        and not decision.violations
+        and not decision.would_deny
+        and not decision.notes
+        and decision.settlement is None
+        and not decision.replaced
+        and decision.waited is None
+        and not decision.over_limit
+        and not decision.shortfalls
+        and (hold is None or not hold.target.nodes)
+    )
+
+
 def failed_open(decision: Decision) -> tuple[Gate, ...]:
     """Name the gates that let a decision through because nothing is known of the entitlement."""
     return tuple(verdict.gate for verdict in decision.gates if verdict.passage is Passage.FAIL_OPEN)
@@ -101,7 +138,7 @@ def event(decision: Decision, told: str) -> str:
     }
     known = {name: value for name, value in about.items() if value}
     # Put together as text: every decision is told twice, and the second time should cost next to nothing.
-    return f"{told[:-1]},{json.dumps(known | {'mode': ask.mode})[1:]}"
+    return f"{told[:-1]},{to_json(known | {'mode': ask.mode}).decode()[1:]}"
 
 
 def addressed(to: ReplyTo, key: bytes | None, body: str) -> Reply:

@@ -171,7 +171,7 @@ def _tell(unit: Unit, tx: Transaction, asked: Asked, decision: Decision, wrappin
     """Answer the caller, and where the decision is new, store it and publish it."""
     if decision.waits:
         return  # whoever waits is answered when it is its turn
-    body = answers.reply(decision, unit.now).model_dump_json(exclude_defaults=True)
+    body = answers.told(decision, unit.now)
     tx.reply(answers.addressed(asked.address, decision.ask.tenant.encode(), body))
     if decision.stored:
         unit.keep(decision, asked.body, body)

@@ -47,6 +47,7 @@ from plimsoll_quota_enforcer.domain.model import (
 from plimsoll_quota_enforcer.domain.model import Footprint as Raw
 from plimsoll_quota_enforcer.domain.multipliers import MultiplierOutOfBounds, resolve_multipliers
 from plimsoll_quota_enforcer.domain.state import Policy
+from plimsoll_quota_enforcer.domain.values import value
 from plimsoll_streams.failures import Invalid
 from plimsoll_streams.records import Headers, Record
 
@@ -54,7 +55,7 @@ _OURS = frozenset(Dimension)
 _MAX_PARTITION = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Asked:
     """One request, and where its answer goes."""
 

@@ -217,13 +217,14 @@ class Book:
 
     def _reached(self, place: Place) -> Iterable[tuple[OverKey, int, int]]:
         """Yield each limit that is exceeded and each threshold that is reached here, with ceiling and usage."""
-        total = self.tally.totals(place)
-        if not any(total):
+        limits, total = self.limits(place), self.tally.totals(place)
+        if not limits or not any(total):
             return  # nothing is never over a limit
-        limits = self.limits(place)
         for info in GAUGES:
             have = total[info.gauge]
-            top = ceiling(limits.get(info.dimension), info, self.policy.multipliers) if have else None
+            if not have or (resolved := limits.get(info.dimension)) is None:
+                continue
+            top = ceiling(resolved, info, self.policy.multipliers)
             if top is None:
                 continue
             if have > top:

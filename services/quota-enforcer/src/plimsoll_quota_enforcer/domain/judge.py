@@ -1,7 +1,7 @@
 """Would it be allowed: what a check or reserve would add, held against gates, limits, capacity and who waits."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 from plimsoll_contracts import codes
@@ -14,6 +14,7 @@ from plimsoll_quota_enforcer.domain.model import GAUGES, Ask, Content, Gauge, Ho
 from plimsoll_quota_enforcer.domain.placing import Placed
 from plimsoll_quota_enforcer.domain.state import Decision, GateVerdict, Passage, Shortfall, Violation
 from plimsoll_quota_enforcer.domain.tally import Share, share_of
+from plimsoll_quota_enforcer.domain.values import value
 
 OVERFLOW = "a figure of this tenant would no longer fit in 64 bits"
 
@@ -21,7 +22,7 @@ _UNPLACED = Placed()
 _CAPACITY_ORDER = (codes.NODE_CPU, codes.NODE_MEMORY, codes.POOL_FULL, codes.REPLICA_TOO_LARGE)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Judgement:
     """What speaks against growth, and the hold that would be opened."""
 

@@ -1,13 +1,14 @@
 """What is known of one tenant: charges, holds, limits and entitlement, as plain frozen values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from enum import IntEnum
 
 from plimsoll_contracts.dimensions import Basis, Dimension
 from plimsoll_contracts.enforcement import HoldState, Mode, Verb
 from plimsoll_contracts.quantities import scale_up
+from plimsoll_quota_enforcer.domain.values import value
 
 Place = tuple[str, str]
 """Where inside a tenant: (environment, stack), empty where absent. ``("", "")`` is the tenant itself."""
@@ -42,7 +43,7 @@ class Gauge(IntEnum):
     APPS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GaugeInfo:
     """Which limit a gauge is held against."""
 
@@ -67,7 +68,7 @@ GAUGES: tuple[GaugeInfo, ...] = (
 GAUGE_INFO: Mapping[Gauge, GaugeInfo] = {info.gauge: info for info in GAUGES}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Multipliers:
     """How compose amounts are held against limits, in thousandths (DESIGN 5.4)."""
 
@@ -79,7 +80,7 @@ BUILT_IN = Multipliers()
 """What holds where nobody says otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Footprint:
     """What one deployment takes, raw: before any multiplier. Millicores, bytes, instances."""
 
@@ -110,7 +111,7 @@ class Footprint:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Replica:
     """One service of a deployment: how many replicas, and what each reserves, raw. Millicores, bytes."""
 
@@ -124,7 +125,7 @@ NodeShare = tuple[str, int, int]
 """What a deployment has on one node, raw: (node, millicores, bytes)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Content:
     """What a deployment is, apart from its revision: where it lies, of which app, how large, and on which nodes."""
 
@@ -135,7 +136,7 @@ class Content:
     nodes: tuple[NodeShare, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Node:
     """One node: what its agent last told, and what holds and charges have there."""
 
@@ -154,7 +155,7 @@ class Node:
         return replace(self, allocated=(self.allocated[0] + cpu, self.allocated[1] + memory))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Placing:
     """Where a deployment shall run: one node, or any of a pool with these labels; and what has to be placed."""
 
@@ -164,7 +165,7 @@ class Placing:
     replicas: tuple[Replica, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Measured:
     """What one scope was found to take on disk. Of two measurements the later by ``order`` holds."""
 
@@ -176,7 +177,7 @@ class Measured:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Charge:
     """What one deployment is known to hold, at a revision. A gone charge is a tombstone that keeps the revision."""
 
@@ -187,7 +188,7 @@ class Charge:
     changed_seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Hold:
     """A reservation: a target for one deployment, open until it is closed or expires."""
 
@@ -210,7 +211,7 @@ class Hold:
         return (self.deployment, *self.replaces)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Limit:
     """One limit as it was set. ``value`` None is ``unlimited``: explicitly unenforced."""
 
@@ -226,7 +227,7 @@ class Limit:
 LimitKey = tuple[Place, Dimension]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Entitlement:
     """The projected snapshot of what a plan gives the tenant."""
 
@@ -243,7 +244,7 @@ class Entitlement:
     """Of the snapshot's content: an equal version with another content is a conflict."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredDecision:
     """An earlier answer: the fingerprint of its request, and the reply as it was sent."""
 
@@ -257,7 +258,7 @@ Lack = tuple[str, str, str]
 """What there was too little of: (environment, stack, gauge) of a limit, ("", "node", name) or ("", "pool", name)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplyTo:
     """Where an answer goes, as the request's headers say."""
 
@@ -266,7 +267,7 @@ class ReplyTo:
     correlation_id: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Patience:
     """How long a request would rather wait than be refused, and what a later answer needs."""
 
@@ -276,7 +277,7 @@ class Patience:
     """The request in canonical form, from which it is read again."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ask:
     """One request, as the engine decides it: the five verbs in one shape."""
 
@@ -308,7 +309,7 @@ class Ask:
     """What was read differently than may be expected."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Waiter:
     """A reserve that waits for room, and what it lacked when it was last judged."""
 
@@ -320,7 +321,7 @@ class Waiter:
     """Of the tenant when it came, by which waiters are in order."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Fact:
     """One settle told as an event."""
 

@@ -1,7 +1,7 @@
 """What does a decision start from and lead to: one tenant's state, the policy of the platform, and the outcome."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -26,6 +26,7 @@ from plimsoll_quota_enforcer.domain.model import (
 )
 from plimsoll_quota_enforcer.domain.multipliers import Bounds
 from plimsoll_quota_enforcer.domain.tally import Tally
+from plimsoll_quota_enforcer.domain.values import value
 
 OVER = "over"
 """The threshold that stands for the limit itself: usage above it."""
@@ -34,7 +35,7 @@ OverKey = tuple[Place, Gauge, str]
 """What was reached: a place, a gauge, and which threshold of its limit."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Threshold:
     """A mark below or at a limit that is told when usage reaches it: a share of the limit, or an amount."""
 
@@ -54,7 +55,7 @@ class Threshold:
 _NO_WIDENING = Bounds(BUILT_IN.reservation_milli, BUILT_IN.limit_milli)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Policy:
     """What is the same for every tenant."""
 
@@ -74,7 +75,7 @@ class Policy:
     """Nobody waits longer for room, whatever is asked."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TenantState:
     """Everything that a decision about one tenant rests on, as of ``seq``.
 
@@ -146,7 +147,7 @@ class ChangeKind(StrEnum):
     MEASURED = "measured"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Change:
     """One step of a tenant's history, enough to compute usage at any instant."""
 
@@ -164,7 +165,7 @@ class Change:
     """Which request caused it; empty for facts, expiries and measurements."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Resolved:
     """The limit that holds for one dimension at one place, and where it comes from."""
 
@@ -175,7 +176,7 @@ class Resolved:
     """As it was set, where a person set it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Violation:
     """One gauge over its ceiling at one place. All figures in the gauge's base unit."""
 
@@ -195,7 +196,7 @@ class Violation:
         return max(0, self.headroom)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Shortfall:
     """A node or pool without room, in one dimension. All figures raw, in base units."""
 
@@ -218,7 +219,7 @@ class Passage(StrEnum):
     FAIL_OPEN = "fail_open"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GateVerdict:
     """What one gate said, and the code if it denied."""
 
@@ -228,7 +229,7 @@ class GateVerdict:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Settlement:
     """What a settle did to a charge: an outcome, or the code for which it was kept out."""
 
@@ -238,7 +239,7 @@ class Settlement:
     code: Code | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Decision:
     """The answer to one request and what it rests on."""
 
@@ -273,7 +274,7 @@ class Edge(StrEnum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Crossing:
     """A gauge went over its ceiling, or came back under it."""
 
@@ -288,7 +289,7 @@ class Crossing:
     seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Outcome:
     """The state after a batch, and what of it is new."""
 

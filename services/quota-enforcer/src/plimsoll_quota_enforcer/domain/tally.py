@@ -1,9 +1,10 @@
 """How much is used and held at every scope of a tenant: folded from its charges and open holds, kept as they change."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 
 from plimsoll_quota_enforcer.domain.model import NOTHING, Amounts, Charge, Content, Gauge, Hold, Place, chain
+from plimsoll_quota_enforcer.domain.values import value
 
 _GAUGES = len(Gauge)
 
@@ -16,9 +17,10 @@ Member = tuple[int, Place | str]
 Members = frozenset[Member]
 
 _NO_MEMBERS: Members = frozenset()
+_UNCOUNTED = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Share:
     """What counts as one: a deployment's charge, its open hold, and the charges that the hold replaces."""
 
@@ -27,7 +29,7 @@ class Share:
     replaced: tuple[Charge, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Part:
     """What a share counts for at one place: what is settled, and the maximum of settled and target (rule 4)."""
 
@@ -37,7 +39,7 @@ class _Part:
     total_members: Members
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Usage:
     """Used and used + held of one scope, by gauge."""
 
@@ -49,14 +51,19 @@ NO_USAGE = Usage((0,) * _GAUGES, (0,) * _GAUGES)
 
 
 def _members(content: Content) -> Members:
-    environment, stack = content.place
+    return _members_of(content.place, content.app)
+
+
+@lru_cache(maxsize=50_000)
+def _members_of(place: Place, app: str) -> Members:
+    environment, stack = place
     found: list[Member] = []
     if stack:
-        found.append((Gauge.STACKS, content.place))
+        found.append((Gauge.STACKS, place))
     if environment:
         found.append((Gauge.ENVIRONMENTS, environment))
-    if content.app:
-        found.append((Gauge.APPS, content.app))
+    if app:
+        found.append((Gauge.APPS, app))
     return frozenset(found)
 
 
@@ -111,6 +118,19 @@ def _sum_at(place: Place, contents: Iterable[Content]) -> Amounts:
 
 def _plus(a: Amounts, b: Amounts) -> Amounts:
     return (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], a[4] + b[4], a[5] + b[5])
+
+
+def _minus(a: Amounts, b: Amounts) -> Amounts:
+    return (a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3], a[4] - b[4], a[5] - b[5])
+
+
+def _total(parts: Sequence[_Part]) -> Amounts:
+    if len(parts) == 1:
+        return parts[0].total
+    total = NOTHING
+    for part in parts:
+        total = _plus(total, part.total)
+    return total
 
 
 def _maximum(a: Amounts, b: Amounts) -> Amounts:
@@ -196,18 +216,16 @@ class _ScopeTally:
         if part.settled is not NOTHING:
             for gauge, amount in enumerate(part.settled):
                 self.settled[gauge] += sign * amount
+        members = self.members
         for member in part.total_members:
-            self._count_member(member, sign, is_settled=member in part.settled_members)
-
-    def _count_member(self, member: Member, sign: int, *, is_settled: bool) -> None:
-        settled, total = self.members.get(member, (0, 0))
-        after = (settled + sign if is_settled else settled, total + sign)
-        self.settled[member[0]] += (after[0] > 0) - (settled > 0)
-        self.total[member[0]] += (after[1] > 0) - (total > 0)
-        if after == (0, 0):
-            del self.members[member]
-        else:
-            self.members[member] = after
+            settled, held = members.get(member, _UNCOUNTED)
+            after = (settled + sign if member in part.settled_members else settled, held + sign)
+            self.settled[member[0]] += (after[0] > 0) - (settled > 0)
+            total[member[0]] += (after[1] > 0) - (held > 0)
+            if after == _UNCOUNTED:
+                del members[member]
+            else:
+                members[member] = after
 
 
 class Tally:
@@ -301,18 +319,18 @@ class Tally:
         return {place: self._rise_at(place, old.get(place, ()), new.get(place, ())) for place in {*old, *new}}
 
     def _rise_at(self, place: Place, old: Sequence[_Part], new: Sequence[_Part]) -> tuple[int, ...]:
-        known = self._scopes.get(place)
-        rise = [0] * _GAUGES
+        less, more = _total(old), _total(new)
+        rise = [*more, 0, 0, 0] if less is NOTHING else [*_minus(more, less), 0, 0, 0]
         counts: dict[Member, int] = {}
         for sign, parts in ((-1, old), (1, new)):
             for part in parts:
-                for gauge, amount in enumerate(part.total):
-                    rise[gauge] += sign * amount
                 for member in part.total_members:
                     counts[member] = counts.get(member, 0) + sign
+        scope = self._scopes.get(place)
+        known = scope.members if scope is not None else {}
         for member, change in counts.items():
             if change:
-                have = known.members.get(member, (0, 0))[1] if known is not None else 0
+                have = known[member][1] if member in known else 0
                 rise[member[0]] += (have + change > 0) - (have > 0)
         return tuple(rise)
 

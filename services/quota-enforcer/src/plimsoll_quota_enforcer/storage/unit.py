@@ -11,6 +11,7 @@ from plimsoll_quota_enforcer import answers, metrics
 from plimsoll_quota_enforcer.domain import placing
 from plimsoll_quota_enforcer.domain.model import Ask, Fact, Node, Place, chain
 from plimsoll_quota_enforcer.domain.state import OVER, Change, Crossing, Decision, Edge, Outcome, Policy, TenantState
+from plimsoll_quota_enforcer.domain.values import value
 from plimsoll_quota_enforcer.storage import loading, rows
 from plimsoll_quota_enforcer.storage.cache import StateCache
 from plimsoll_quota_enforcer.storage.queries import QUERIES, by_literals
@@ -35,7 +36,7 @@ class _Written:
     crossings: list[Crossing] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Kept:
     """A decision to be stored: with its request as it came and its reply as it goes."""
 
@@ -168,7 +169,7 @@ class Unit:
         patience = decision.ask.patience
         if patience is None or reply is None:
             raise LookupError(f"{decision.ask.request_id} cannot be answered")
-        body = answers.reply(decision, self.now).model_dump_json(exclude_defaults=True)
+        body = answers.told(decision, self.now)
         self.keep(decision, patience.body, body)
         reply(answers.addressed(patience.reply_to, decision.ask.tenant.encode(), body))
         emit(answers.decision_message(decision, body, answers.wrapping("quota.decision.v1", self.now)))
