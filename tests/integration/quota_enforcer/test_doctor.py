@@ -107,7 +107,7 @@ async def test_a_migration_that_was_changed_makes_the_rest_pointless(quota: Plat
     finally:
         await quota.database.execute("UPDATE migrations SET checksum = rtrim(checksum, 'x') WHERE component = 'quota'")
     assert (found.code, found.verdict) == (FAILED, "unknown")
-    assert found.told == "not looked at: see migrations first"
+    assert found.told == "not looked at: migrations comes first"
     cause = next(each for each in found.findings if each["check"] == "migrations")
     assert (cause["verdict"], cause["told"]) == ("fail", "1 problem: quota/0001_model has changed since it was applied")
 
@@ -255,7 +255,7 @@ async def test_an_outbox_that_nobody_drains(quota: Platform) -> None:
         )
         found = await ask(quota, "outbox")
         assert (found.code, found.verdict) == (FAILED, "fail")
-        assert found.told == "6 messages wait to be published, the oldest for 5 min"
+        assert found.told == "6 messages to be published, the oldest for 5 min"
         assert found.next.endswith("StreamOutboxStuck.md")
         await quota.database.execute("DELETE FROM outbox WHERE parcel = 'v'")
 
@@ -278,7 +278,7 @@ async def test_a_hold_past_its_time(quota: Platform, wire: Wire, tenant: str) ->
         )
         found = await ask(quota, "holds")
     assert (found.code, found.verdict) == (FAILED, "fail")
-    assert found.told == f"1 hold past their time, by up to 3 min: {tenant}"
+    assert found.told == f"1 hold past its time, by up to 3 min: {tenant}"
 
 
 async def test_a_limit_past_its_time(quota: Platform, tenant: str) -> None:
@@ -289,7 +289,7 @@ async def test_a_limit_past_its_time(quota: Platform, tenant: str) -> None:
         )
         found = await ask(quota, "limits")
     assert (found.code, found.verdict) == (LOOK, "warn")
-    assert found.told.startswith("1 limit past their time, by up to 2")
+    assert found.told.startswith("1 limit past its time, by up to 2")
 
 
 async def test_usage_that_is_not_what_charges_add_up_to(quota: Platform, wire: Wire, tenant: str) -> None:
@@ -326,7 +326,7 @@ async def test_gates_that_failed_open_and_tenants_without_entitlement(quota: Pla
     assert found.next.endswith("QuotaGateFailOpenAny.md")
     found = await ask(quota, "entitlements")
     assert (found.code, found.verdict) == (LOOK, "warn")
-    assert "have none, so that their gates fail open: " in found.told
+    assert "without one, so that gates fail open: " in found.told
 
 
 async def test_a_scope_over_its_limit(quota: Platform, wire: Wire, tenant: str) -> None:
@@ -355,7 +355,7 @@ async def test_a_waiting_request_past_its_time(quota: Platform, wire: Wire, tena
         await quota.database.execute(late, tenant)
         found = await ask(quota, "waiters")
     assert (found.code, found.verdict) == (FAILED, "fail")
-    assert found.told == f"1 waiting request past their time, by up to 2 min: {tenant}"
+    assert found.told == f"1 waiting request past its time, by up to 2 min: {tenant}"
     # The replica remembers the tenant as it was; with another seq it looks again.
     await quota.database.execute("UPDATE tenants SET seq = seq + 1 WHERE tenant = $1", tenant)
     assert not (await wire.replies(waiting))[0].allowed

@@ -34,7 +34,7 @@ def test_without_an_address_nothing_else_is_looked_at(context: Path, capsys: pyt
     assert list(told) == [check.name for check in CHECKS]
     assert (told["address"]["verdict"], str(context) in told["address"]["told"]) == ("fail", True)
     assert {each["verdict"] for name, each in told.items() if name != "address"} == {"unknown"}
-    assert told["service"]["told"] == "not looked at: see address first"
+    assert told["service"]["told"] == "not looked at: address comes first"
 
 
 def test_a_service_that_is_away_is_told_after_the_part_that_is(
@@ -54,7 +54,7 @@ def test_a_service_that_is_away_is_told_after_the_part_that_is(
     )
     assert told["parts"]["next"] == "make status"
     assert told["service"]["verdict"] == "fail"
-    assert told["usage"]["told"] == "not looked at: the service does not answer"
+    assert told["usage"]["told"] == "not looked at: the service was not asked"
 
 
 def test_only_the_check_asked_for_and_what_has_failed(context: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +114,10 @@ def test_what_needs_something_that_has_failed_is_not_looked_at() -> None:
     before = [found("database", Verdict.FAIL, "gone")]
     told = not_looked_at("migrations", before)
     assert told is not None
-    assert (told.verdict, told.next) == (Verdict.UNKNOWN, "see database")
+    assert (told.verdict, told.told, told.next) == (Verdict.UNKNOWN, "not looked at: database comes first", "")
+    further = not_looked_at("days", [*before, told])
+    assert further is not None
+    assert further.told == "not looked at: database comes first", "the cause, not what it keeps from being looked at"
     assert not_looked_at("broker", before) is None
 
 

@@ -1,6 +1,6 @@
 """What does ``plimsoll doctor`` look at, in which order, and how is a finding written down?"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -111,11 +111,20 @@ def found(name: str, verdict: Verdict, told: str, following: str = "") -> Findin
 
 def not_looked_at(name: str, before: Iterable[Finding]) -> Finding | None:
     """Return the finding of a check that something before it makes pointless, None where it can be looked at."""
-    bad = {each.check for each in before if each.verdict in (Verdict.FAIL, Verdict.UNKNOWN)}
-    missing = [need for need in BY_NAME[name].needs if need in bad]
-    if not missing:
+    bad = {each.check: each.verdict for each in before if each.verdict in (Verdict.FAIL, Verdict.UNKNOWN)}
+    causes = _causes(name, bad)
+    if not causes:
         return None
-    return found(name, Verdict.UNKNOWN, f"not looked at: see {' and '.join(missing)} first", f"see {missing[0]}")
+    return Finding(check=name, verdict=Verdict.UNKNOWN, told=f"not looked at: {' and '.join(causes)} comes first")
+
+
+def _causes(name: str, bad: Mapping[str, Verdict]) -> list[str]:
+    """Name what a check lacks in the end: not what could itself not be looked at, but what that lacks."""
+    lacking: dict[str, None] = {}
+    for need in BY_NAME[name].needs:
+        if need in bad:
+            lacking.update(dict.fromkeys(_causes(need, bad) or [need]))
+    return list(lacking)
 
 
 def reference() -> str:

@@ -100,9 +100,8 @@ def _pointless(before: Sequence[Finding], only: Sequence[str]) -> Iterable[Findi
     for check in CHECKS:
         if check.name in done or (only and check.name not in only):
             continue
-        yield not_looked_at(check.name, before) or found(
-            check.name, Verdict.UNKNOWN, "not looked at: the service does not answer", f"see {before[-1].check}"
-        )
+        told = "not looked at: the service was not asked"
+        yield not_looked_at(check.name, before) or Finding(check=check.name, verdict=Verdict.UNKNOWN, told=told)
 
 
 def _address(session: Session) -> tuple[str, str]:

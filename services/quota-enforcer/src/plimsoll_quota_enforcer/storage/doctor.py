@@ -161,7 +161,7 @@ async def outbox(connection: Connection, _: Examined) -> Finding:
     count, oldest = await connection.fetchrow(QUERIES["doctor_outbox"]) or (0, 0.0)
     if not count:
         return found("outbox", Verdict.OK, "nothing waits to be published")
-    told = f"{counted(count, 'message')} wait to be published, the oldest for {lasting(oldest)}"
+    told = f"{counted(count, 'message')} to be published, the oldest for {lasting(oldest)}"
     return found("outbox", graded(oldest, OUTBOX_WARN_SECONDS, OUTBOX_FAIL_SECONDS), told)
 
 
@@ -183,7 +183,8 @@ def overdue(name: str, query: str, noun: str) -> DatabaseCheck:
         count, oldest, tenants = await connection.fetchrow(QUERIES[query]) or (0, 0.0, [])
         if not count:
             return found(name, Verdict.OK, f"no {noun} is past its time")
-        told = f"{counted(count, noun)} past their time, by up to {lasting(oldest)}: {listed(tenants)}"
+        whose = "its" if count == 1 else "their"
+        told = f"{counted(count, noun)} past {whose} time, by up to {lasting(oldest)}: {listed(tenants)}"
         return found(name, graded(oldest, SWEEP_WARN_SECONDS, SWEEP_FAIL_SECONDS), told)
 
     return check
@@ -208,7 +209,7 @@ async def entitlements(connection: Connection, examined: Examined) -> Finding:
     if not missing:
         told = f"{counted(total, 'tenant')}, each with its entitlement" if total else "no tenant is known yet"
         return found("entitlements", Verdict.OK, told)
-    told = f"{missing:,} of {counted(total, 'tenant')} have none, so that their gates fail open: {listed(names)}"
+    told = f"{missing:,} of {counted(total, 'tenant')} without one, so that gates fail open: {listed(names)}"
     return found("entitlements", Verdict.WARN, told)
 
 
