@@ -3,6 +3,7 @@
 The cases themselves have their first test in ``test_quota_rules.py`` and ``test_quota_usage.py``.
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from plimsoll_contracts.quantities import MAX_AMOUNT
 from plimsoll_devkit.builders import Tenant, adjust, check, commit, limit, limits, reserve
 from plimsoll_quota_enforcer.domain.compose import ComposeRefused, read_compose
 from plimsoll_quota_enforcer.domain.model import TENANT, Content, Gauge
+from plimsoll_quota_enforcer.domain.state import Policy
+from plimsoll_quota_enforcer.requests import Asked, Decoder, Refused
+from plimsoll_streams.records import Record
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "compose"
 BLOG = ("prod", "blog")
@@ -107,6 +111,21 @@ def test_compose_t77_no_way_in_forgets_a_dimension(dimension: Dimension) -> None
             scale = Tenant({TENANT: {dimension: limit(1)}})
             scale.run("d1", tiny)
             assert scale.ask(reserve("r1", "d1", deployed(text))).code is codes.EXCEEDED[dimension]
+
+
+@pytest.mark.parametrize("verb", ["check", "reserve", "adjust"])
+def test_compose_t77_required_resources_are_required_to_ask_and_never_to_tell(verb: str) -> None:
+    body = {"verb": verb, "request_id": "r1", "issued_at": "2026-03-01T12:00:00Z", "tenant": "acme", "deployment": "d1"}
+    value = json.dumps(body | {"compose": "services: {web: {image: x, cpus: 1}}"}).encode()
+    record = Record("quota.requests", 0, 0, b"acme", value, (("reply_to", b"quota.replies.flows"),))
+    lax, strict = (Decoder(Policy(require_resources=required)).request(record) for required in (False, True))
+    assert isinstance(lax, Asked)
+    assert lax.ask.notes == ("charges no memory, having neither a limit nor a reservation: web",)
+    if verb == "adjust":
+        assert strict == lax
+    else:
+        assert isinstance(strict, Refused)
+        assert strict.code is codes.RESOURCES_REQUIRED
 
 
 def test_compose_t77_what_is_no_dimension_is_said_not_dropped() -> None:

@@ -28,7 +28,7 @@ class EnforcerSettings(ServiceSettings):
     limit_multiplier_max_milli: Annotated[int, Field(ge=1000, le=100_000)] | None = None
     """The most that a request may over-subscribe limits; the platform's own where it is not set."""
     require_resources: bool = False
-    """Refuse compose files that have a service without cpu and memory."""
+    """Refuse to check or reserve a compose file with a service that says nothing of its cpu, or of its memory."""
     thresholds: tuple[str, ...] = ("80%", "100%")
     """Marks of a limit that are told when usage reaches them: shares (80%) or amounts (stacks=9)."""
     wait_seconds_max: Annotated[int, Field(ge=0, le=3600)] = 300

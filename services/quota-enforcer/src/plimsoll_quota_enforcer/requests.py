@@ -165,7 +165,9 @@ class Decoder:
                 request.multipliers, request.app_multipliers, multipliers, self._policy.bounds
             )
         if request.compose is not None:
-            read = read_compose(request.compose, require_resources=self._policy.require_resources)
+            # What adjust tells is so already: a fact is taken, also without resources, and noted.
+            required = self._policy.require_resources and not isinstance(request, AdjustRequest)
+            read = read_compose(request.compose, require_resources=required)
             return Content(place, app, read.footprint, multipliers), read.replicas, read.notes
         if request.footprint is None:
             return None, (), ()
