@@ -130,7 +130,8 @@ def run(arguments: Sequence[str]) -> int:
         code = app.meta(_with_seconds(arguments), exit_on_error=False, print_error=False, result_action="return_value")
         return int(code or Exit.OK)  # help and version return nothing
     except CycloptsError as error:
-        failure = CommandFailed(Exit.USAGE, clean(str(error).strip()), "see `plimsoll --help`")
+        named = " ".join(("plimsoll", *(error.command_chain or ()), "--help"))
+        failure = CommandFailed(Exit.USAGE, clean(str(error).strip()), f"see `{named}`")
     except CommandFailed as error:
         failure = error
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -43,7 +44,7 @@ class Guarded:
 
 
 class Fitted(Table):
-    """A table that is a block of lines a row where its columns have no room side by side: no figure is ever cut."""
+    """A table that is a paragraph a row where its columns have no room side by side: no figure is ever cut."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it in the room there is."""
@@ -51,11 +52,14 @@ class Fitted(Table):
             yield from super().__rich_console__(console, options)
             return
         for cells in zip(*(column.cells for column in self.columns), strict=True):
-            for column, cell in zip(self.columns, cells, strict=True):
-                told = cell if isinstance(cell, Text) else Text(str(cell))
-                if told.plain.strip():
-                    yield Text.assemble((f"{column.header} ".lstrip(), "bold"), told, overflow="fold", no_wrap=False)
-            yield Text()
+            parts = [
+                Text.assemble((f"{column.header} ".lstrip(), "bold"), cell if isinstance(cell, Text) else str(cell))
+                for column, cell in zip(self.columns, cells, strict=True)
+                if str(cell).strip()
+            ]
+            if parts:
+                yield parts[0]
+                yield Padding(Text("  ").join(parts[1:]), (0, 0, 0, 2))
 
     def _needed(self) -> int:
         """Columns without which something would be cut; a column that may be wrapped takes what is left."""
