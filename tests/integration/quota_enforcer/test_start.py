@@ -44,10 +44,10 @@ def migrate(dsn: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-async def refusal(quota: Platform, dsn: str, folder: Path) -> tuple[int, str]:
+async def refusal(quota: Platform, dsn: str, folder: Path, **environment: str) -> tuple[int, str]:
     """Start a process on this database and return its code and the problem that it names."""
     process = Enforcer(quota.stack.kafka_bootstrap, dsn, folder, quota.stack.credentials, instance=7)
-    await process.start()
+    await process.start(**environment)
     try:
         code = await process.ended(20)
     finally:
@@ -93,6 +93,16 @@ async def test_a_schema_that_was_changed_or_is_newer_is_refused(
     assert "quota/0999_later is applied but unknown here" in problem
     again = migrate(empty.owner_dsn)
     assert again.returncode != 0, "and no migration runs on top of it"
+
+
+async def test_a_key_set_that_is_none_is_refused(quota: Platform, tmp_path: Path) -> None:
+    dsn, file = quota.stack.database.dsn(), tmp_path / "jwks.json"
+    code, problem = await refusal(quota, dsn, tmp_path, PLIMSOLL_AUTH_JWKS=str(file))
+    assert (code, problem) == (1, f"{file}: No such file or directory")
+    file.write_text('{"keys": []}')
+    code, problem = await refusal(quota, dsn, tmp_path, PLIMSOLL_AUTH_JWKS=str(file))
+    assert code == 1
+    assert problem.startswith("no usable key")
 
 
 async def test_migrating_twice_changes_nothing(empty: Database) -> None:
