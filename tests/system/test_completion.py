@@ -57,7 +57,7 @@ class Completes:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("plimsoll d", ["dlq", "doctor"]),
+        ("plimsoll do", ["doctor"]),
         ("plimsoll quota st", ["status"]),
         ("plimsoll quota status --ur", ["--url"]),
         ("plimsoll -o ", ["table", "json", "csv"]),
@@ -71,6 +71,7 @@ class Completes:
         ("plimsoll quota unset acme ", list(Dimension)),
         ("plimsoll doctor --only dead", ["dead-letters"]),
         ("plimsoll dlq show ", []),
+        ("plimsoll quota set --shadow acme disk=1g va", ["vapps="]),
     ],
 )  # fmt: skip
 def test_bash_completes(completes: Completes, line: str, expected: list[str]) -> None:

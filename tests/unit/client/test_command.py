@@ -163,6 +163,14 @@ def test_a_compose_file_is_sent_as_it_is_with_what_the_app_file_says(
     assert body["app_multipliers"] == {"reservation_milli": 1250, "limit_milli": 2000}
 
 
+def test_a_compose_file_may_come_through_a_pipe(service: Canned) -> None:
+    service.say({"request_id": "r", "verb": "check", "tenant": "acme", "allowed": True})
+    command = [sys.executable, "-m", "plimsoll_client.cli", "quota", "check", "acme", "-f", "-", "--url", service.url]
+    done = subprocess.run(command, input=b"services: {}", capture_output=True, check=True)
+    assert done.stdout == b"ALLOWED  acme\n"
+    assert service.asked[0][2]["compose"] == "services: {}"
+
+
 @pytest.mark.parametrize(
     "case",
     [

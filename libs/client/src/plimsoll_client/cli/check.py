@@ -33,7 +33,7 @@ def check(
     memory: str = "0",
     disk: str = "0",
     vapps: str = "0",
-    file: Annotated[Path | None, Parameter(name=("--file", "-f"))] = None,
+    file: Annotated[Path | None, Parameter(name=("--file", "-f"), allow_leading_hyphen=True)] = None,
     app_file: Path | None = None,
     app: str | None = None,
     deployment: str | None = None,

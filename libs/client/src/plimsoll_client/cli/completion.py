@@ -103,13 +103,10 @@ def _flags(app: App) -> set[str]:
 
 def _command(app: App, before: Sequence[str]) -> tuple[str, Callable[..., Any], int]:
     """Find the command that the words name, and how many positional arguments follow it."""
-    name, given, skip = "", 0, False
+    name, given, skip, flags = "", 0, False, _flags(app)
     for word in before:
         if skip or word.startswith("-"):
-            # An option's value is passed over; a flag has none, and what is lost by that is a suggestion.
-            skip = (
-                word.startswith("-") and "=" not in word and word not in ("--all", "--force", "--shadow", "--dry-run")
-            )
+            skip = word.startswith("-") and "=" not in word and word not in flags
         elif not given and word in app:
             app, name = app[word], word
         else:

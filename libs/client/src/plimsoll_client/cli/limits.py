@@ -23,7 +23,7 @@ from plimsoll_contracts.limits_api import Applied, ApplyBody
 @quota.command
 def apply(
     *,
-    file: Annotated[Path, Parameter(name=("--file", "-f"))],
+    file: Annotated[Path, Parameter(name=("--file", "-f"), allow_leading_hyphen=True)],
     dry_run: bool = False,
     force: bool = False,
     reason: str = NO_REASON,
