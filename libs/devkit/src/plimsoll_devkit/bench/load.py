@@ -3,10 +3,11 @@
 import argparse
 import asyncio
 import json
+import os
 import random
 import time
-from collections.abc import Awaitable
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 
@@ -15,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from plimsoll_client import EnforcementClient
 from plimsoll_client.outcomes import Allowed, Denied, Outcome
 from plimsoll_contracts.topics import QUOTA_REQUESTS, REPLIES_FLOWS
+from plimsoll_devkit.bench import effort
 
 STACKS = 10
 FOOTPRINT = {"cpu": 500, "memory": 1 << 29, "vapps": 1}
@@ -32,6 +34,8 @@ class Load:
     unknown: int
     p50: float = 0.0
     p99: float = 0.0
+    effort: Mapping[str, float] = field(default_factory=dict)
+    """Microseconds of processor time for each call, by who took them."""
 
     @property
     def rate(self) -> float:
@@ -45,9 +49,10 @@ class Flood:
     Reserve and release in turn, over tenants of ten stacks; every answer makes the next question.
     """
 
-    def __init__(self, tenants: int) -> None:
-        """Name the tenants that are asked about."""
+    def __init__(self, tenants: int, watched: Mapping[str, int]) -> None:
+        """Name the tenants that are asked about, and the processes whose effort is counted."""
         self._tenants = [f"tenant-{number}" for number in range(tenants)]
+        self._watched = {**watched, "callers": os.getpid()}
         self._chance = random.Random(1)
         self._numbers = count()
         self._open: dict[bytes, tuple[str, str]] = {}
@@ -69,10 +74,11 @@ class Flood:
                 await self._ask(producer, None)
             await self._pump(consumer, producer, time.perf_counter() + WARM_SECONDS)
             self.answered = self.allowed = 0
-            started = time.perf_counter()
+            before, started = effort.spent(self._watched), time.perf_counter()
             await self._pump(consumer, producer, started + seconds)
-            took = time.perf_counter() - started
-            return Load(self.answered, took, self.allowed, self.answered - self.allowed, 0)
+            took, after = time.perf_counter() - started, effort.spent(self._watched)
+            each = {who: round((after[who] - before[who]) / self.answered * 1e6) for who in after}
+            return Load(self.answered, took, self.allowed, self.answered - self.allowed, 0, effort=each)
         finally:
             await producer.stop()
             await consumer.stop()
@@ -162,7 +168,7 @@ async def at_rate(bootstrap: str, tenants: int, rate: float, seconds: float) -> 
         took = time.perf_counter() - started
     ordered = sorted(callers.latencies)
     p50, p99 = (ordered[int(len(ordered) * share)] for share in (0.5, 0.99))
-    return Load(len(ordered), took, **callers.outcomes, p50=p50, p99=p99)
+    return Load(len(ordered), took, **callers.outcomes, p50=p50, p99=p99, effort={})
 
 
 def main() -> None:
@@ -173,11 +179,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--in-flight", type=int, default=1000)
     parser.add_argument("--rate", type=float, default=0.0)
+    parser.add_argument("--watch", action="append", default=[], help="name=pid of a process to count the effort of")
     asked = parser.parse_args()
     if asked.rate:
         load = asyncio.run(at_rate(asked.bootstrap, asked.tenants, asked.rate, asked.seconds))
     else:
-        load = asyncio.run(Flood(asked.tenants).run(asked.bootstrap, asked.in_flight, asked.seconds))
+        watched = {name: int(pid) for name, _, pid in (each.partition("=") for each in asked.watch)}
+        load = asyncio.run(Flood(asked.tenants, watched).run(asked.bootstrap, asked.in_flight, asked.seconds))
     print(json.dumps(asdict(load)))  # noqa: T201 - a command prints
 
 

@@ -17,13 +17,14 @@ UNION ALL SELECT value FROM defaults WHERE dimension = 'cpu'"""
 _SAVE_USAGE = """INSERT INTO usage VALUES ($1, $2, $3, $4, $5, now())
 ON CONFLICT (tenant, environment, stack) DO UPDATE SET held = excluded.held, changed_at = now()"""
 _HOLD = """INSERT INTO holds (tenant, request_id, deployment, environment, stack, app, cpu_reserved, cpu_limit,
-memory_reserved, memory_limit, disk, vapps, reservation_milli, limit_milli, expires_at, state, changed_at)
-VALUES ($1, $2, $3, $4, $5, 'app', 500, 500, 1, 1, 0, 1, 1000, 1500, now() + interval '10 minutes', 'open', now())"""
+memory_reserved, memory_limit, disk, vapps, reservation_milli, limit_milli, replaces, surge, expires_at, state,
+changed_at) VALUES ($1, $2, $3, $4, $5, 'app', 500, 500, 1, 1, 0, 1, 1000, 1500, '{}', false,
+now() + interval '10 minutes', 'open', now())"""
 _CLOSE = "UPDATE holds SET state = 'released', changed_at = now() WHERE tenant = $1 AND request_id = $2"
 _DECISION = """INSERT INTO decisions VALUES (current_date, $1, $2, $3, '', $4, $4, NULL, true, NULL,
 '{}', $5, NULL, 0, now())"""
 _CHANGE = """INSERT INTO changes VALUES (current_date, $1, $2, now(), 'hold_opened', $3, $4, $5, 'app',
-'{500,500,1,1,0,1}', 1000, 1500, $6, 'open', NULL, false)"""
+'{500,500,1,1,0,1}', 1000, 1500, $6, 'open', NULL, false, '{}', false, $6)"""
 _SEQ = "UPDATE tenants SET seq = $2 WHERE tenant = $1"
 _BODY = '{"request_id":"x","verb":"reserve","tenant":"t","allowed":true,"hold":{"id":"x","deployment":"d"}}'
 
