@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from plimsoll_client.cli.__main__ import app, run
+from plimsoll_client.cli.api import Api
+from plimsoll_client.cli.failures import CommandFailed, Exit
 from plimsoll_contracts.doctor import CHECKS, Finding, Verdict, found, not_looked_at
 from plimsoll_devkit.stack.credentials import Credentials
 
@@ -55,6 +57,21 @@ def test_a_service_that_is_away_is_told_after_the_part_that_is(
     assert told["parts"]["next"] == "make status"
     assert told["service"]["verdict"] == "fail"
     assert told["usage"]["told"] == "not looked at: the service was not asked"
+
+
+def test_whoever_is_not_let_in_ends_with_7(
+    context: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context.write_text('{"http": "http://127.0.0.1:9"}')
+
+    def refuse(*_: object) -> None:
+        raise CommandFailed(Exit.AUTH, "X403101SCOMIS  quota:admin is missing", "give one with that scope")
+
+    monkeypatch.setattr(Api, "diagnosis", refuse)
+    assert run(["doctor", "-o", "json"]) == 7
+    told = findings(capsys)
+    assert (told["service"]["verdict"], told["service"]["next"]) == ("fail", "give one with that scope")
+    assert told["usage"]["verdict"] == "unknown"
 
 
 def test_only_the_check_asked_for_and_what_has_failed(context: Path, capsys: pytest.CaptureFixture[str]) -> None:

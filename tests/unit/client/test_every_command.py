@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from plimsoll_client.cli import screen
 from plimsoll_client.cli.__main__ import run
 from plimsoll_client.cli.api import Api
 from plimsoll_devkit.stack.credentials import Credentials
@@ -122,7 +123,10 @@ def test_a_narrow_terminal_loses_no_figure(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_only_shows_may_be_watched_and_nothing_else(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_only_shows_may_be_watched_and_nothing_else(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(screen, "watch", lambda *_: 0)  # it would go on for ever
     changes = {"quota set", "quota unset", "quota apply", "dlq replay", "token"}
     changes |= {f"limits requests {verb}" for verb in ("ask", "approve", "reject")}
     if getattr(every.EVERY[name], "is_watchable", False):

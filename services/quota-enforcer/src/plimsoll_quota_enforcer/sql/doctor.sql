@@ -63,8 +63,9 @@ SELECT count(*), count(*) FILTER (WHERE e.tenant IS NULL),
 FROM tenants t LEFT JOIN entitlements e USING (tenant)
 
 -- name: doctor_over_limits
-SELECT tenant, environment, stack, gauge, extract(epoch FROM clock_timestamp() - since)::float8 AS lasts
-FROM over_limits WHERE threshold = 'over' ORDER BY since, tenant, environment, stack, gauge
+SELECT tenant, environment, stack, gauge, extract(epoch FROM clock_timestamp() - since)::float8 AS lasts,
+    count(*) OVER () AS total
+FROM over_limits WHERE threshold = 'over' ORDER BY since, tenant, environment, stack, gauge LIMIT 3
 
 -- name: doctor_tenants
 SELECT tenant, seq FROM tenants WHERE tenant > $1 ORDER BY tenant LIMIT $2

@@ -57,10 +57,10 @@ def lasting(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def listed(names: Sequence[str]) -> str:
-    """Name the first few, and say how many more there are."""
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return ", ".join(names[:NAMED_MAX]) + more
+def listed(names: Sequence[str], total: int | None = None) -> str:
+    """Name the first few, and say how many more there are; ``total`` where not all were read."""
+    more = (len(names) if total is None else total) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def graded(value: float, warn: float, fail: float) -> Verdict:
@@ -209,7 +209,7 @@ async def entitlements(connection: Connection, examined: Examined) -> Finding:
     if not missing:
         told = f"{counted(total, 'tenant')}, each with its entitlement" if total else "no tenant is known yet"
         return found("entitlements", Verdict.OK, told)
-    told = f"{missing:,} of {counted(total, 'tenant')} without one, so that gates fail open: {listed(names)}"
+    told = f"{missing:,} of {counted(total, 'tenant')} without one, so that gates fail open: {listed(names, missing)}"
     return found("entitlements", Verdict.WARN, told)
 
 
@@ -225,7 +225,8 @@ async def over_limits(connection: Connection, _: Examined) -> Finding:
         place = answers.scope_of(row["tenant"], (row["environment"], row["stack"])).render()
         scope = scope or place
         told.append(f"{place} {infos[Gauge(row['gauge'])].dimension} for {lasting(row['lasts'])}")
-    sentence = f"{counted(len(rows), 'limit')} crossed: {listed(told)}"
+    total = rows[0]["total"]
+    sentence = f"{counted(total, 'limit')} crossed: {listed(told, total)}"
     return found("over-limits", Verdict.WARN, sentence, f"plimsoll quota status {scope}")
 
 
