@@ -11,12 +11,18 @@ from tests.model.stored import Stored
 from tests.model.system import ORDER
 
 from plimsoll_contracts import codes
+from plimsoll_contracts.dimensions import Dimension
+from plimsoll_devkit.builders import POLICY
 from plimsoll_devkit.stack.private import LoopThread
+from plimsoll_quota_enforcer.domain.declare import Declared
 from plimsoll_quota_enforcer.domain.model import GAUGES as FIGURES
 from plimsoll_quota_enforcer.storage.history import HistoryRefused, usage_at
+from plimsoll_quota_enforcer.storage.simulating import Tried, simulate
 
 STEPS = 70
-KINDS = ("reserve", "reserve", "commit", "commit", "release", "fact", "fact", "gone", "sweep")
+KINDS: tuple[str, ...] = (
+    ("reserve",) * 4 + ("commit",) * 3 + ("release", "fact", "fact", "gone", "adjust", "limit", "sweep")
+)
 Usage = dict[Place, dict[Gauge, tuple[int, int]]]
 _NUMBERS = {(info.dimension.value, info.basis and info.basis.value): info.gauge for info in FIGURES}
 
@@ -46,18 +52,24 @@ class Story:
         place = {k: v for k, v in (("environment", environment), ("stack", stack)) if v}
         amounts = {"cpu": self.chance.randrange(9), "disk": self.chance.randrange(9), "vapps": self.chance.randrange(3)}
         head: Body = {"request_id": name, "issued_at": self.tenant.now().isoformat(), "tenant": self.tenant.tenant}
-        match self.chance.choice(
-            ("reserve", "reserve", "commit", "commit", "release", "fact", "fact", "gone", "sweep")
-        ):
+        kind = self.chance.choice(KINDS)
+        match kind:
             case "reserve":
                 asked = {"verb": "reserve", "deployment": deployment, "app": "a", "footprint": amounts, **place}
                 self.tenant.batch([head | asked], [], process)
                 self.holds.append(name)
-            case "commit" | "release" as verb:
-                self.tenant.batch([head | {"verb": verb, "hold": self.chance.choice(self.holds[-4:])}], [], process)
+            case "commit" | "release":
+                self.tenant.batch([head | {"verb": kind, "hold": self.chance.choice(self.holds[-4:])}], [], process)
+            case "adjust":
+                asked = {"verb": "adjust", "deployment": deployment, "footprint": amounts, **place}
+                self.tenant.batch([head | asked], [], process)
+            case "limit":
+                dimension, value = self.chance.choice(("cpu", "disk", "vapps")), self.chance.choice((None, 3, 6, 12))
+                wish = {dimension: (value, self.chance.choice(("enforce", "enforce", "shadow")))}
+                self.tenant.relimit((environment, stack), wish, process, force=True)
             case "sweep":
                 self.tenant.sweep(process)
-            case kind:
+            case _:
                 after = None if kind == "gone" else amounts
                 told = {"deployment": deployment, "revision": len(self.seen), "after": after, **place}
                 self.tenant.batch([], [{"tenant": self.tenant.tenant, **told}], process)
@@ -108,6 +120,33 @@ def test_any_instant_has_the_usage_that_the_table_had_then(
                     assert refused.value.code is codes.BEFORE_RETENTION
         live = stack_thread.run(connections.fetchval("SELECT count(*) FROM baselines"))
         assert 0 < live <= 7, "only what is still there is kept: at most a row a deployment, and holds that are open"
+    finally:
+        story.close()
+
+
+@pytest.mark.parametrize("seed", range(10, 13))
+def test_the_log_decided_again_from_any_instant_comes_to_what_was_recorded(
+    connections: asyncpg.Pool, stack_thread: LoopThread, seed: int
+) -> None:
+    story = Story(f"s{seed}", connections, stack_thread, seed)
+    name = story.tenant.tenant
+    try:
+        story.run()
+        count = "SELECT count(*), count(*) FILTER (WHERE NOT allowed) FROM decisions WHERE tenant = $1"
+        refused = 0
+        for at, _ in story.seen[:-1:7]:
+            found = stack_thread.run(simulate(connections, POLICY, Tried(at, scopes={name: {}})))
+            expected = stack_thread.run(connections.fetchrow(f"{count} AND decided_at > $2", name, at))
+            assert expected is not None
+            assert (found.replayed, found.refused_then) == tuple(expected)
+            assert (found.differs, found.refused_proposed) == ({}, found.refused_then)
+            assert (found.newly_refused, found.newly_allowed, found.left_out, found.cut) == (0, 0, 0, False)
+            refused = max(refused, found.refused_then)
+        assert refused > 1, "without refusals this would prove little"
+        nothing = Tried(story.seen[0][0], scopes={name: {("", ""): {Dimension.CPU: Declared(0)}}})
+        found = stack_thread.run(simulate(connections, POLICY, nothing))
+        assert found.newly_refused == len(found.refusals) > 3
+        assert found.left_out > 0
     finally:
         story.close()
 

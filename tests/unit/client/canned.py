@@ -12,6 +12,8 @@ class Canned:
     """A service that gives the next answer, and remembers what it was asked."""
 
     url: str = ""
+    delay: float = 0.0
+    """Seconds before each answer."""
     answers: list[tuple[int, Any]] = field(default_factory=list)
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
 

@@ -23,6 +23,7 @@ def service() -> Iterator[Canned]:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             canned.asked.append((self.command, self.path, json.loads(body) if body else None))
             status, answer = canned.answers.pop(0)
+            threading.Event().wait(canned.delay)
             encoded = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("content-length", str(len(encoded)))

@@ -30,7 +30,7 @@ WORDS = {
 }
 """What is typed for a parameter without a default, and for one that takes any number; a new name is added here."""
 
-MORE = {"token": ["--tenant", "acme"], "quota apply": ["--yes"]}
+MORE = {"quota simulate": ["--set", "acme", "cpu=2"], "token": ["--tenant", "acme"], "quota apply": ["--yes"]}
 """What a command cannot do without, though its signature does not say so."""
 
 LONG_AGO = (datetime.now(UTC) - timedelta(days=3, hours=12)).isoformat()

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import Field
+
 from plimsoll_contracts.api import GateStatus
 from plimsoll_contracts.dimensions import Basis, Dimension, Unit
 from plimsoll_contracts.enforcement import EnforcementReply, Gate, HoldView, Verb
-from plimsoll_contracts.fields import Event, Instant
+from plimsoll_contracts.fields import Event, Instant, Request
+from plimsoll_contracts.limits_api import MAX_DECLARED, Declared, ScopeText
 
 
 class UsageThen(Event):
@@ -112,3 +115,69 @@ class TenantGates(Event):
     entitlement_at: Instant | None = None
     last_fail_open_at: Instant | None = None
     """When a gate last let a decision of this tenant through unjudged, among decisions that are kept."""
+
+
+class Exceeded(Event):
+    """One figure above a limit, in the dimension's base unit."""
+
+    scope: str
+    dimension: Dimension
+    basis: Basis | None = None
+    limit: int
+    used: int
+    held: int
+    asked: int = 0
+    over_by: int
+
+
+class SimulateBody(Request):
+    """Limits to try on the log of decisions; nothing is changed. Null inherits; what is not named is as it was."""
+
+    defaults: Declared = Field(default={}, max_length=16)
+    scopes: Mapping[ScopeText, Declared] = Field(default={}, max_length=MAX_DECLARED)
+    since: Instant
+
+
+class Fared(Event):
+    """One request that would have fared otherwise."""
+
+    decided_at: Instant
+    tenant: str
+    request_id: str
+    scope: str
+    deployment: str
+    code: str | None = None
+    """Of the refusal: under the proposal, or then."""
+    over: tuple[Exceeded, ...] = ()
+    """Which limits, and by how much."""
+
+
+class Simulated(Event):
+    """What the proposed limits would have done to the requests since then."""
+
+    since: Instant
+    as_of: Instant
+    tenants: int
+    replayed: int
+    """Decisions that were decided again."""
+    facts: int
+    """Settles and measurements between them."""
+    refused_then: int
+    refused_proposed: int
+    newly_refused: int
+    newly_allowed: int
+    refusals: tuple[Fared, ...] = ()
+    """At most 1,000 for each tenant, the first ones."""
+    admissions: tuple[Fared, ...] = ()
+    left_out: int
+    """What would not have happened: commits, releases, adjusts and facts of what would have been refused."""
+    not_replayed: int
+    """Refused for gates, nodes or a queue, and so in both."""
+    differs: Mapping[str, int] = {}
+    """Decisions that even the limits of then did not come to again, by why; they are in neither list."""
+    cut: bool = False
+    """There are more decisions than are replayed at once: only the first were."""
+    replayed_until: Instant | None = None
+    """Where it was cut."""
+    over_now: tuple[Exceeded, ...] = ()
+    """What would be over its limit now."""

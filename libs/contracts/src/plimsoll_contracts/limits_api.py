@@ -25,7 +25,7 @@ from plimsoll_contracts.scopes import Scope
 MAX_DECLARED = 5000
 """Limits that one application may name: they are changed in one transaction, under the guards of all their tenants."""
 
-_ScopeText = Annotated[str, Field(max_length=200)]
+ScopeText = Annotated[str, Field(max_length=200)]
 
 
 class SetLimit(Event):
@@ -89,7 +89,8 @@ class DeclaredLimit(Request):
     """Why this one, where the reason of the whole does not say it."""
 
 
-_Declared = Mapping[DimensionName, LimitInput | DeclaredLimit | None]
+Declared = Mapping[DimensionName, LimitInput | DeclaredLimit | None]
+"""What is declared at one scope, by dimension; None inherits."""
 
 
 class ApplyBody(Request):
@@ -98,8 +99,8 @@ class ApplyBody(Request):
     Null inherits; amounts are integers in base units or texts. What is not named stays as it is.
     """
 
-    defaults: _Declared = Field(default={}, max_length=16)
-    scopes: Mapping[_ScopeText, _Declared] = Field(default={}, max_length=MAX_DECLARED)
+    defaults: Declared = Field(default={}, max_length=16)
+    scopes: Mapping[ScopeText, Declared] = Field(default={}, max_length=MAX_DECLARED)
     reason: Text
     by: Text | None = None
     """Who does it, where authentication is off; else the token says it, and this is refused."""

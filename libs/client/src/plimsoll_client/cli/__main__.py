@@ -15,7 +15,8 @@ try:
     from cyclopts import App, CycloptsError, Parameter
 
     import plimsoll_client.cli.check
-    import plimsoll_client.cli.limits  # noqa: F401 - its commands are in quota, and check's too
+    import plimsoll_client.cli.limits
+    import plimsoll_client.cli.simulating  # noqa: F401 - as above
     from plimsoll_client.cli import completion, screen
     from plimsoll_client.cli.commands import context, quota
     from plimsoll_client.cli.dead_letters import dlq

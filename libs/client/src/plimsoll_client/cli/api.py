@@ -21,7 +21,15 @@ from plimsoll_contracts.api import (
     ScopeStatus,
 )
 from plimsoll_contracts.codes import LIMIT_BELOW_USAGE, SCOPE_MISSING, TOKEN_EXPIRED, TOKEN_INVALID, TOKEN_MISSING
-from plimsoll_contracts.decisions_api import DecisionDetail, DecisionList, GatesOverview, TenantGates, UsageAt
+from plimsoll_contracts.decisions_api import (
+    DecisionDetail,
+    DecisionList,
+    GatesOverview,
+    SimulateBody,
+    Simulated,
+    TenantGates,
+    UsageAt,
+)
 from plimsoll_contracts.doctor import Diagnosis
 from plimsoll_contracts.enforcement import EnforcementReply
 from plimsoll_contracts.limit_requests import RequestState
@@ -48,6 +56,7 @@ _DOCTOR_SECONDS = 15.0
 """The service itself takes at most ten."""
 _APPLY_SECONDS = 60.0
 """Thousands of limits in one transaction."""
+_SIMULATION_SECONDS = 600.0
 _PAGE = 500
 _HOW = "with --token-file or $PLIMSOLL_TOKEN; for the local stack `plimsoll token` makes one"
 _AUTH_HINTS = {
@@ -190,6 +199,11 @@ class Api:
     def gates_of(self, tenant: str) -> TenantGates:
         """Read how each gate stands for one tenant."""
         return self._ask(TenantGates, "GET", f"/tenants/{tenant}/gates")
+
+    def simulate(self, body: SimulateBody) -> Simulated:
+        """Have what was decided since then decided again under other limits."""
+        sent = body.model_dump(mode="json")
+        return self._ask(Simulated, "POST", "/simulate", json=sent, timeout=_SIMULATION_SECONDS)
 
     def diagnosis(self, only: Sequence[str]) -> Diagnosis:
         """Have the service look for what is wrong."""

@@ -12,7 +12,10 @@ from plimsoll_contracts.codes import CODES
 from plimsoll_contracts.decisions_api import (
     DecisionDetail,
     DecisionLine,
+    Exceeded,
+    Fared,
     GatesOverview,
+    Simulated,
     TenantGates,
     UsageAt,
 )
@@ -147,3 +150,40 @@ def tenant_gates(found: TenantGates, now: datetime) -> RenderableType:
     plan = known if found.plan is not None else "no entitlement is known"
     last = f"last let through unjudged: {age(found.last_fail_open_at, now)}"
     return Group(Text.assemble((clean(found.tenant), "bold"), f"   {plan}   {last}"), drawn)
+
+
+def simulated(found: Simulated) -> Text:
+    """Show what other limits would have done, whom they would have refused, and what would be over them now."""
+    head = (
+        f"{found.replayed} decisions of {found.tenants} tenants since {moment(found.since)}: "
+        f"{found.refused_then} were refused, {found.refused_proposed} would have been"
+    )
+    lines = [Text(head), Text(f"newly refused {found.newly_refused}   newly allowed {found.newly_allowed}")]
+    lines += [_fared(each, "REFUSED", "bold red") for each in found.refusals]
+    lines += [_fared(each, "ALLOWED", "bold green") for each in found.admissions]
+    if listed := found.newly_refused + found.newly_allowed - len(found.refusals) - len(found.admissions):
+        lines.append(Text(f"  and {listed} more"))
+    lines += [Text.assemble(("OVER NOW", "bold red"), f"  {_exceeded(each)}") for each in found.over_now]
+    if found.left_out:
+        lines.append(Text(f"left out {found.left_out} commits, releases and facts of what would have been refused"))
+    if found.not_replayed:
+        lines.append(Text(f"refused for gates, nodes or a queue, and so here: {found.not_replayed}"))
+    for why, count in found.differs.items():
+        lines.append(Text(f"not told of: {count} decisions do not come out as recorded: {clean(why)}", style="yellow"))
+    if found.replayed_until is not None:
+        lines.append(Text(f"cut at {moment(found.replayed_until)}", style="yellow"))
+    return Text("\n").join(lines)
+
+
+def _fared(each: Fared, word: str, style: str) -> Text:
+    over = "; ".join(map(_exceeded, each.over))
+    parts = [each.request_id, each.scope, each.deployment, each.code or ""]
+    told = "  ".join(clean(part) for part in parts if part)
+    return Text.assemble(f"  {moment(each.decided_at)}  ", (word, style), f"  {told}" + (f"  {over}" if over else ""))
+
+
+def _exceeded(each: Exceeded) -> str:
+    unit = unit_of(each.dimension)
+    figures = (("limit", each.limit), ("used", each.used), ("held", each.held), ("asked", each.asked))
+    told = "  ".join(f"{name} {amount(unit, value)}" for name, value in figures if value or name == "limit")
+    return f"{clean(each.scope)} {named(each.dimension, each.basis)} over by {amount(unit, each.over_by)}: {told}"

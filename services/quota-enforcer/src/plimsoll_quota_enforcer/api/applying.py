@@ -41,10 +41,10 @@ async def apply(parts: Given, who: Writer, once: MaybeOnce, body: ApplyBody) -> 
     """Set what is declared and is not so yet, over all tenants, all or none; on a dry run only say what that is."""
     if body.defaults:
         everywhere(who)
-    faults = _Faults()
+    faults = Faults()
     wanted = applying.Application(
         defaults=faults.declaration(None, body.defaults),
-        scopes=_scopes(who, body, faults),
+        scopes=declared_scopes(who, body.scopes, faults),
         by=done_by(who, body.by),
         reason=body.reason,
         force=body.force,
@@ -76,10 +76,11 @@ def _applied(wanted: applying.Application, done: applying.Applied) -> Applied:
     )
 
 
-class _Faults:
+class Faults:
     """Reads what is declared; what is wrong with it is told together."""
 
     def __init__(self) -> None:
+        """Begin without any."""
         self._found: list[Problem] = []
         self._named = 0
 
@@ -133,9 +134,12 @@ def _declared(dimension: Dimension, value: object) -> Declared | None:
     raise TypeError(f"{value!r} is no declared limit")
 
 
-def _scopes(who: Principal, body: ApplyBody, faults: _Faults) -> Mapping[str, Mapping[Place, Declaration]]:
+def declared_scopes(
+    who: Principal, scopes: Mapping[str, Mapping[str, object]], faults: Faults
+) -> Mapping[str, Mapping[Place, Declaration]]:
+    """Read what is declared, by tenant and place; a tenant that is not theirs is none."""
     read: dict[str, dict[Place, Declaration]] = {}
-    for text, declared in body.scopes.items():
+    for text, declared in scopes.items():
         scope = faults.scope(text)
         if scope is not None:
             own(who, scope.tenant)

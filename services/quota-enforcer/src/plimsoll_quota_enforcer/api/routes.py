@@ -14,6 +14,7 @@ from plimsoll_quota_enforcer.api import (
     limit_requests,
     limits,
     limits_shown,
+    simulating,
     usage,
     verbs,
 )
@@ -33,6 +34,7 @@ _ROUTERS = (
     limits_shown.router,
     limit_requests.router,
     applying.router,
+    simulating.router,
     verbs.router,
     letters.router,
     doctor.router,

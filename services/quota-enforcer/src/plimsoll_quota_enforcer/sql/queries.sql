@@ -336,7 +336,7 @@ SELECT * FROM (
         SELECT c.*, history_subject(kind, deployment, hold, environment, stack) FROM changes c
         WHERE tenant = $1 AND day <= $3 AND at <= $2
     ) AS steps ORDER BY subject, seq DESC
-) AS last WHERE NOT gone AND kind <> 'hold_closed' ORDER BY seq
+) AS last WHERE (NOT gone OR $4) AND kind <> 'hold_closed' ORDER BY seq -- with $4 those that are gone too
 
 -- name: page_decisions
 -- At most $8 decisions are looked at for one page, however few of them match: a page has the same cost anywhere.
@@ -394,3 +394,32 @@ DELETE FROM idempotency_keys WHERE taken_at < clock_timestamp() - make_interval(
 
 -- name: limits_tag
 SELECT count(*) FROM limit_history WHERE tenant = $1 AND environment = $2 AND stack = $3
+
+-- name: hold_expiries
+SELECT request_id, expires_at FROM holds WHERE tenant = $1 AND (state = 'open' OR changed_at > $2)
+
+-- name: tombstones_older_than
+SELECT * FROM charges WHERE tenant = $1 AND gone AND changed_at <= $2
+
+-- name: closed_holds_named_later
+SELECT DISTINCT ON (c.hold) c.*, h.expires_at, h.settled_revision, h.settled_outcome
+FROM decisions d
+JOIN changes c ON c.tenant = d.tenant AND c.hold = d.request::json ->> 'hold' AND c.day <= $3 AND c.at <= $2
+JOIN holds h ON h.tenant = c.tenant AND h.request_id = c.hold
+WHERE d.tenant = $1 AND d.day >= $3 AND d.decided_at > $2 AND d.verb IN ('commit', 'release')
+ORDER BY c.hold, c.seq DESC
+
+-- name: limits_of_then
+SELECT DISTINCT ON (environment, stack, dimension) * FROM limit_history WHERE tenant = $1 AND changed_at <= $2
+ORDER BY environment, stack, dimension, version DESC
+
+-- name: limits_since
+SELECT * FROM limit_history WHERE tenant = ANY ($1::text[]) AND changed_at > $2 ORDER BY changed_at, id
+
+-- name: replay_decisions
+SELECT request, allowed, code, seq, entitlement_version, decided_at AS at FROM decisions
+WHERE tenant = $1 AND day >= $3 AND decided_at > $2 ORDER BY seq, NOT allowed, decided_at, request_id LIMIT $4
+
+-- name: replay_facts
+SELECT * FROM changes WHERE tenant = $1 AND day >= $3 AND at > $2 AND request_id = '' AND kind IN ('settled', 'measured')
+ORDER BY seq

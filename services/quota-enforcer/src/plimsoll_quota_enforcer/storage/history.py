@@ -107,7 +107,7 @@ async def known_then(connection: Connection, tenant: str, at: datetime, now: dat
 
 async def state_at(connection: Connection, tenant: str, at: datetime) -> TenantState:
     """Fold what a tenant had at an instant that is kept."""
-    found = await connection.fetch(QUERIES["history_until"], tenant, at, at.date())
+    found = await connection.fetch(QUERIES["history_until"], tenant, at, at.date(), False)  # noqa: FBT003  SQL's
     return state_after(tenant, map(rows.change, found))
 
 
