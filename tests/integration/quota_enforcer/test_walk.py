@@ -252,6 +252,12 @@ async def test_pages_of_codes_are_for_everybody(http: httpx.AsyncClient) -> None
     refused(await http.get("/problems/../api/v1/quota/tenants"), codes.TOKEN_MISSING, ROUTES[0], "dots")
 
 
+async def test_probes_need_no_token_and_name_no_tenant(http: httpx.AsyncClient, victim: str) -> None:
+    for path in ("/internal/alive", "/internal/ready", "/internal/status", "/metrics"):
+        answer = await http.get(path)
+        assert (answer.status_code, victim in answer.text) == (200, False), path
+
+
 async def test_no_token_is_in_the_log(running: Platform, http: httpx.AsyncClient, victim: str) -> None:
     tokens = [token for token, _ in bad_tokens(running.stack.credentials).values() if token and "." in token]
     tokens.append(running.stack.credentials.token())
