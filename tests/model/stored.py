@@ -153,7 +153,9 @@ class Stored:
     def set_default(self, dimension: str, value: int | None) -> None:
         async def run() -> None:
             async with self._pool.acquire() as connection, connection.transaction():
-                await change_defaults(connection, Patch({Dimension(dimension): Wanted(value)}, "alice", "a test"))
+                await change_defaults(
+                    connection, POLICY, Patch({Dimension(dimension): Wanted(value)}, "alice", "a test")
+                )
 
         self._run(run())
 

@@ -16,8 +16,8 @@ from plimsoll_contracts import codes
 from plimsoll_contracts.access import Permission
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.limits_api import MAX_DECLARED
-from plimsoll_contracts.topics import QUOTA_LIMITS
-from plimsoll_devkit.platform import Platform
+from plimsoll_contracts.topics import ENTITLEMENT_EVENTS, QUOTA_LIMITS
+from plimsoll_devkit.platform import Platform, eventually
 from plimsoll_devkit.wire import Wire, asking, unique
 from plimsoll_quota_enforcer.domain.declare import Declared
 from plimsoll_quota_enforcer.domain.model import TENANT
@@ -274,6 +274,28 @@ async def test_what_falls_back_falls_to_the_default_of_the_same_application(
     assert not (await wire.ask(asking("reserve", tenant, deployment="d2", footprint={"disk": 1}))).allowed
 
 
+@pytest.mark.usefixtures("clean_defaults")
+async def test_a_default_names_who_uses_more(quota: Platform, http: httpx.AsyncClient, wire: Wire) -> None:
+    over, limited, planned, spared, burst = (unique(name) for name in ("over", "limited", "plan", "spared", "burst"))
+    for tenant in (over, limited, planned, spared):
+        await wire.ask(asking("adjust", tenant, footprint={"memory": 901}))
+    await wire.ask(asking("adjust", burst, footprint={"memory": 900}))
+    await quota.set_limits(limited, {"memory": 5000})
+    snapshot = {"tenant": planned, "entitlement_version": 1, "plan": "team", "limits": {"memory": 5000}}
+    await wire.tell(ENTITLEMENT_EVENTS, snapshot)
+
+    async def entitled() -> bool:
+        return bool((await quota.status(planned))["plan"])
+
+    await eventually(entitled)
+    plan = await apply(http, {spared: {"memory": 5000}}, defaults={"memory": 900}, dry_run=True)
+    (warning,) = plan["changes"][0]["warnings"]
+    assert [over in warning, *(t in warning for t in (limited, planned, spared, burst))] == [True] + [False] * 4
+    answer = await http.patch("/defaults", json={"limits": {"memory": 900}, "reason": "x"})
+    (warning,) = answer.json()["changes"][0]["warnings"]
+    assert (over in warning, spared in warning, limited in warning) == (True, True, False)
+
+
 async def test_a_limit_whose_time_has_passed_counts_as_none(http: httpx.AsyncClient, tenant: str) -> None:
     past = (datetime.now(UTC) - timedelta(days=1)).isoformat()
     assert (await apply(http, {tenant: {"cpu": {"value": 5, "expires_at": past}}}))["changes"] == []
@@ -307,7 +329,9 @@ async def test_it_is_bounded(quota: Platform, http: httpx.AsyncClient) -> None:
     problem(await http.post("/apply", json={"scopes": more, "reason": "x"}), codes.TOO_LARGE)
 
 
-async def test_thirty_at_once_leave_a_history_without_a_gap(quota: Platform, http: httpx.AsyncClient) -> None:
+async def test_thirty_at_once_leave_a_history_without_a_gap(
+    quota: Platform, http: httpx.AsyncClient, wire: Wire
+) -> None:
     tenants = [unique("c") for _ in range(4)]
     requests = [await ask(http, tenants[number % 4], value=number) for number in range(10)]
 
@@ -324,7 +348,9 @@ async def test_thirty_at_once_leave_a_history_without_a_gap(quota: Platform, htt
         return await http.post(f"/limit-requests/{requests[number]}/approve", json={"reason": "yes"})
 
     work = [make(number) for number in range(10) for make in (applied, patched, approved)]
-    answers = await asyncio.gather(*work)
+    asks = [wire.ask(asking("adjust", tenants[n % 4], deployment=f"d{n}", footprint={"disk": 1})) for n in range(20)]
+    answers, replies = await asyncio.gather(asyncio.gather(*work), asyncio.gather(*asks))
+    assert all(reply.allowed for reply in replies), "requests go on meanwhile"
     assert [answer.text for answer in answers if not answer.is_success] == []
     total = await versions(quota.database, *tenants)
     sql = "SELECT count(*) FROM limit_history WHERE tenant = ANY ($1) AND reason LIKE $2"

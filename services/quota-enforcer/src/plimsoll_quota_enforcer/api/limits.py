@@ -72,7 +72,7 @@ async def patch_defaults(
     """Set and unset global defaults, all or none. Every tenant is judged by them within seconds."""
 
     async def change(connection: Connection) -> Changed:
-        return await change_defaults(connection, _patch(who, patch, if_match))
+        return await change_defaults(connection, parts.policy, _patch(who, patch, if_match))
 
     changed = await parts.write(change, once=once, told=lambda changed: _view(DEFAULTS, changed))
     counted(changed)

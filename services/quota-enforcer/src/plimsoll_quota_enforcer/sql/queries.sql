@@ -247,6 +247,17 @@ ON CONFLICT (dimension) DO UPDATE SET
 -- name: forget_default
 DELETE FROM defaults WHERE dimension = $1
 
+-- name: tenants_above_default
+-- Who uses more than a default would allow on any of its gauges, and has no limit that holds before it.
+SELECT u.tenant FROM usage u
+WHERE u.environment = '' AND u.stack = '' AND u.tenant <> ALL ($5::text[])
+    AND EXISTS (SELECT FROM unnest($1::int[], $2::bigint[]) AS x (gauge, top) WHERE u.used[gauge] + u.held[gauge] > top)
+    AND NOT EXISTS (
+        SELECT FROM limits l WHERE l.tenant = u.tenant AND l.environment = '' AND l.stack = '' AND l.dimension = $3
+            AND (l.expires_at IS NULL OR l.expires_at > $4))
+    AND NOT EXISTS (SELECT FROM entitlements e WHERE e.tenant = u.tenant AND e.limits ? $3)
+ORDER BY u.tenant LIMIT $6
+
 -- name: save_limit_history
 INSERT INTO limit_history (
     tenant, environment, stack, dimension, version, is_set, value, mode, expires_at, changed_by, reason, changed_at, seq)

@@ -14,7 +14,7 @@ from plimsoll_quota_enforcer.domain.relimit import LimitPlan, LimitRefused, reli
 from plimsoll_quota_enforcer.domain.state import Policy, TenantState
 from plimsoll_quota_enforcer.storage import loading
 from plimsoll_quota_enforcer.storage.cache import StateCache
-from plimsoll_quota_enforcer.storage.limits import default_plan
+from plimsoll_quota_enforcer.storage.limits import default_plan, with_tenants_above
 from plimsoll_quota_enforcer.storage.queries import QUERIES
 from plimsoll_quota_enforcer.storage.recording import PLATFORM, Step, Versions, last_versions, record
 from plimsoll_quota_enforcer.storage.unit import Unit, open_unit
@@ -92,6 +92,7 @@ async def apply_limits(connection: Connection, cache: StateCache, policy: Policy
         connection, [(PLATFORM, TENANT), *((tenant, place) for tenant, of in wanted.scopes.items() for place in of)]
     )
     planned, becomes = _plan_defaults(wanted, defaults or {}, versions, unit.now)
+    planned = tuple([await _with_tenants_above(unit, wanted, change) for change in planned])
     moved = [
         each
         for tenant in sorted(wanted.scopes)
@@ -130,6 +131,12 @@ def _plan_defaults(
         if limit is not None:
             becomes[dimension] = limit
     return tuple(planned), becomes
+
+
+async def _with_tenants_above(unit: Unit, wanted: Application, change: Planned) -> Planned:
+    spared = [t for t, of in wanted.scopes.items() if change.plan.dimension in of.get(TENANT, {})]
+    plan = await with_tenants_above(unit.connection, unit.policy, change.plan, unit.now, spared)
+    return replace(change, plan=plan)
 
 
 def _plan_tenant(

@@ -1,6 +1,6 @@
 """How are limits changed: under the tenant's guard, with history, all or none, and every crossing told."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
@@ -11,7 +11,8 @@ from plimsoll_contracts import codes
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.enforcement import Mode
 from plimsoll_quota_enforcer.domain.decide import expire
-from plimsoll_quota_enforcer.domain.model import TENANT, Limit, Place
+from plimsoll_quota_enforcer.domain.limits import ceiling
+from plimsoll_quota_enforcer.domain.model import GAUGES, TENANT, Limit, Place
 from plimsoll_quota_enforcer.domain.relimit import LimitPlan, LimitRefused, relimit
 from plimsoll_quota_enforcer.domain.state import Policy, Resolved
 from plimsoll_quota_enforcer.storage import loading, rows
@@ -23,6 +24,8 @@ from plimsoll_streams import outbox
 from plimsoll_streams.records import OutboxMessage
 from plimsoll_streams.transactions import Connection
 
+ABOVE_SHOWN_MAX = 5
+"""Tenants above a default that its plan names."""
 SOURCE = "plimsoll"
 """Who changes a limit that expires."""
 
@@ -90,7 +93,7 @@ async def change_limits(
     return Changed(plans, unit.state(tenant).seq, tag + len(plans), unit.committed)
 
 
-async def change_defaults(connection: Connection, patch: Patch) -> Changed:
+async def change_defaults(connection: Connection, policy: Policy, patch: Patch) -> Changed:
     """Change global defaults inside the caller's transaction; the sweep judges every tenant by them.
 
     Raises:
@@ -106,6 +109,7 @@ async def change_defaults(connection: Connection, patch: Patch) -> Changed:
     for dimension, value in patch.values.items():
         version = versions.get((PLATFORM, TENANT, dimension), 0) + 1
         plan = default_plan(dimension, present.get(dimension), _limit(patch, value, version, now))
+        plan = await with_tenants_above(connection, policy, plan, now)
         steps.append(_step(PLATFORM, plan, patch, version, now))
     messages = await record(connection, steps)
     await connection.execute(QUERIES["raise_defaults_version"])
@@ -117,6 +121,27 @@ def default_plan(dimension: Dimension, before: Limit | None, after: Limit | None
     """Plan a change of one global default."""
     was, becomes = (Resolved(limit.value, "default", limit) if limit is not None else None for limit in (before, after))
     return LimitPlan(TENANT, dimension, after, was, becomes)
+
+
+async def with_tenants_above(
+    connection: Connection, policy: Policy, plan: LimitPlan, now: datetime, spared: Collection[str] = ()
+) -> LimitPlan:
+    """Add to the plan of a default who uses more; ``spared`` are tenants whose own limit changes with it."""
+    tops = {
+        info.gauge + 1: ceiling(plan.after, info, policy.multipliers)
+        for info in GAUGES
+        if info.dimension is plan.dimension
+    }
+    if plan.after is None or plan.after.value is None:
+        return plan
+    gauges = (list(tops), list(tops.values()))
+    found = await connection.fetch(
+        QUERIES["tenants_above_default"], *gauges, plan.dimension, now, list(spared), ABOVE_SHOWN_MAX + 1
+    )
+    if not found:
+        return plan
+    names = [row["tenant"] for row in found[:ABOVE_SHOWN_MAX]] + ["others"] * (len(found) > ABOVE_SHOWN_MAX)
+    return replace(plan, warnings=(f"used more than that by {', '.join(names)}: what runs goes on, nothing may grow",))
 
 
 def _check_match(patch: Patch, tag: int, present: Mapping[Dimension, Limit]) -> None:
