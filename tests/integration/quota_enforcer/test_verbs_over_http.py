@@ -98,6 +98,8 @@ async def test_the_same_key_is_the_same_request_however_often_it_comes(
     assert (other.status_code, other.json()["code"]) == (409, codes.IDEMPOTENCY_MISMATCH.code)
     elsewhere = await http.post("/adjust", json=asked(tenant), headers=key(f"{tenant}.1"))
     assert elsewhere.status_code == 409
+    of_another = await http.post("/reserve", json=asked(unique()), headers=key(f"{tenant}.1"))
+    assert (of_another.status_code, of_another.json()["code"]) == (409, codes.IDEMPOTENCY_MISMATCH.code)
     await http.post("/release", json={"tenant": tenant, "hold": f"{tenant}.1"})
     again = await http.post("/reserve", json=asked(tenant), headers=key(f"{tenant}.1"))
     assert (again.status_code, again.json()["code"]) == (409, codes.HOLD_EXPIRED.code), "nothing is held any more"

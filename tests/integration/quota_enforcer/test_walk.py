@@ -4,8 +4,9 @@ The routes are the application's own: a new one is in the walk by itself.
 """
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -32,6 +33,12 @@ BODIES: Mapping[str, dict[str, Any]] = {
     "/api/v1/quota/limit-requests": {"dimension": "cpu", "value": "1", "reason": "r"},
 }
 """What else is in the bodies that name a tenant, so that the tenant is what decides."""
+DECLARING: Sequence[tuple[str, dict[str, Any]]] = (
+    ("/api/v1/quota/apply", {"reason": "r", "dry_run": True}),
+    ("/api/v1/quota/apply", {"reason": "r"}),
+    ("/api/v1/quota/simulate", {"since": (datetime.now(UTC) - timedelta(hours=1)).isoformat()}),
+)
+"""What names tenants inside what it declares, with the rest of its body."""
 SAMPLES = {"letter": "1", "request_id": "r-1", "request": "1"}
 
 
@@ -41,6 +48,7 @@ class Route:
     path: str
     needs: str
     names_tenant: bool
+    declares: bool = False
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -61,7 +69,7 @@ def routes() -> list[Route]:
             if (method, path) not in PUBLIC:
                 ((needs,),) = [scopes for each in operation["security"] for scopes in each.values()]
                 tenant = "{tenant}" in path or "tenant" in _properties(operation)
-                found.append(Route(method, path, needs, tenant))
+                found.append(Route(method, path, needs, tenant, "scopes" in _properties(operation)))
     return found
 
 
@@ -125,6 +133,7 @@ def test_the_walk_knows_every_route() -> None:
     assert {name.strip("{}") for name in unknown} <= {*SAMPLES, "tenant"}, "give the new parameter a sample"
     unasked = [r.path for r in ROUTES if r.names_tenant and "{tenant}" not in r.path and r.path not in BODIES]
     assert not unasked, "give the new body, which names a tenant, the rest of what it needs"
+    assert {route.path for route in ROUTES if route.declares} == {path for path, _ in DECLARING}
 
 
 async def test_no_token_that_does_not_hold_gets_anything(
@@ -187,21 +196,25 @@ async def test_what_names_a_tenant_only_by_its_row_is_as_unknown(
         assert told[0].text.replace(f" {mine}", " N") == told[1].text.replace(" 999999999", " N")
 
 
-async def test_a_file_of_limits_may_name_only_what_its_bearer_may(
+async def test_what_declares_limits_may_name_only_what_its_bearer_may(
     running: Platform, http: httpx.AsyncClient, victim: str
 ) -> None:
     own = unique("own")
+    await running.set_limits(own, {"cpu": 1})
     headers = {"authorization": f"Bearer {running.stack.credentials.token(tenants=[own])}", "x-request-id": "walk"}
-    for dry_run in (True, False):
+    for path, rest in DECLARING:
 
-        async def apply(dry_run: bool = dry_run, **declared: Any) -> httpx.Response:
-            body = {"reason": "r", "dry_run": dry_run, **declared}
-            return await http.post("/api/v1/quota/apply", json=body, headers=headers)
+        async def declare(path: str = path, rest: dict[str, Any] = rest, **declared: Any) -> httpx.Response:
+            return await http.post(path, json={**rest, **declared}, headers=headers)
 
-        foreign = await apply(scopes={own: {"cpu": 1}, f"{victim}/env:prod": {"cpu": 1}})
-        unknown = await apply(scopes={own: {"cpu": 1}, f"{unique('no')}/env:prod": {"cpu": 1}})
-        assert (foreign.status_code, foreign.content) == (404, unknown.content)
-        assert (await apply(defaults={"cpu": 1})).status_code == 403
+        mine = {own: {"cpu": 1}}
+        foreign = await declare(scopes={**mine, f"{victim}/env:prod": {"cpu": 1}})
+        unknown = await declare(scopes={**mine, f"{unique('no')}/env:prod": {"cpu": 1}})
+        assert (foreign.status_code, foreign.content) == (404, unknown.content), path
+        assert (await declare(defaults={"cpu": 1})).status_code == 403, path
+        allowed = await declare(scopes=mine)
+        assert allowed.is_success, allowed.text
+        assert victim not in allowed.text + (await declare()).text, path
 
 
 async def test_what_is_about_all_tenants_shows_only_ones_own(
