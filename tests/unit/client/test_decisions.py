@@ -219,7 +219,7 @@ def test_gates_of_everybody_and_of_one(service: Canned, capsys: pytest.CaptureFi
                  "gates": [{"gate": "deployments", "state": "deny", "detail": "plan team has ended"}]})  # fmt: skip
     assert plimsoll(service, "gates acme") == 0
     out = capsys.readouterr().out
-    assert "s ago)   last let through unjudged: never" in out
+    assert " ago)   last let through unjudged: never" in out
     assert "plan team has ended" in out
     service.say({"tenant": "acme", "gates": [{"gate": "deployments", "state": "fail_open"}]})
     assert plimsoll(service, "gates acme") == 4

@@ -13,7 +13,7 @@ from plimsoll_client.cli.commands import quota
 from plimsoll_client.cli.compose_file import read_app_file, read_compose_file
 from plimsoll_client.cli.failures import CommandFailed, Exit, exit_for
 from plimsoll_client.cli.figures import clean
-from plimsoll_client.cli.session import In, Session
+from plimsoll_client.cli.session import In, Session, watchable
 from plimsoll_contracts.codes import CODES
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.enforcement import EnforcementReply, explain
@@ -25,6 +25,7 @@ _REFUSED = (402, 403)
 
 
 @quota.command
+@watchable
 def check(
     scope: str,
     /,

@@ -6,7 +6,7 @@ from rich.text import Text
 from plimsoll_client.cli import render
 from plimsoll_client.cli.failures import CommandFailed, Exit
 from plimsoll_client.cli.figures import clean
-from plimsoll_client.cli.session import PLAIN_FLAGS, In
+from plimsoll_client.cli.session import PLAIN_FLAGS, In, watchable
 
 dlq = App(
     name="dlq",
@@ -16,6 +16,7 @@ dlq = App(
 
 
 @dlq.command(name="list")
+@watchable
 def list_letters(*, all: bool = False, session: In) -> Exit:  # noqa: A002  the option's name
     """List records that were set aside and wait for somebody.
 
@@ -32,6 +33,7 @@ def list_letters(*, all: bool = False, session: In) -> Exit:  # noqa: A002  the 
 
 
 @dlq.command
+@watchable
 def show(letter: int, /, *, session: In) -> Exit:
     """Show one record that was set aside, with its value.
 
