@@ -9,8 +9,16 @@ import httpx
 import pytest
 
 from plimsoll_contracts import codes
-from plimsoll_contracts.decisions_api import DecisionDetail, DecisionList, GatesOverview, TenantGates, UsageAt
-from plimsoll_contracts.topics import ENTITLEMENT_EVENTS, USAGE_DELTAS
+from plimsoll_contracts.decisions_api import (
+    DecisionDetail,
+    DecisionList,
+    Explanation,
+    FigureExplained,
+    GatesOverview,
+    TenantGates,
+    UsageAt,
+)
+from plimsoll_contracts.topics import DISK_MEASUREMENTS, ENTITLEMENT_EVENTS, USAGE_DELTAS
 from plimsoll_devkit.platform import Platform, eventually
 from plimsoll_devkit.wire import Wire, asking, unique
 from plimsoll_quota_enforcer.storage import decisions
@@ -253,3 +261,72 @@ async def test_gates_tell_who_is_not_judged(http: httpx.AsyncClient, wire: Wire,
     await eventually(entitled)
     assert {each.state for each in (await gates()).gates} == {"pass"}
     assert tenant not in {each.tenant for each in (await overview(after=tenant[:-1])).without_entitlement}
+
+
+async def test_a_figure_is_explained_with_every_input_and_its_source(
+    quota: Platform, http: httpx.AsyncClient, wire: Wire, tenant: str
+) -> None:
+    async def explained(**query: Any) -> Explanation:
+        answer = await http.get(f"/tenants/{tenant}/explain", params=query)
+        return Explanation.model_validate_json(answer.raise_for_status().content)
+
+    def figure(found: Explanation, dimension: str, basis: str | None = None) -> FigureExplained:
+        return next(each for each in found.figures if (each.dimension, each.basis) == (dimension, basis))
+
+    assert (await http.get(f"/tenants/{tenant}/explain")).json()["code"] == codes.NOT_FOUND.code
+    plan = {"tenant": tenant, "entitlement_version": 3, "plan": "team", "limits": {"cpu": "8", "apps": 4}}
+    await wire.tell(ENTITLEMENT_EVENTS, plan)
+
+    async def entitled() -> bool:
+        return bool((await quota.status(tenant))["plan"])
+
+    await eventually(entitled)
+    await quota.set_limits(tenant, {"cpu": 1000}, reason="a small one")
+    await quota.set_limits(tenant, {"cpu": 900}, environment="prod")
+    blog, shop = ({"environment": "prod", "stack": stack} for stack in ("blog", "shop"))
+    web = {"footprint": {"cpu": 100, "disk": 777}, "app": "web"}
+    await wire.ask(asking("adjust", tenant, deployment="d1", **web, **blog))
+    await wire.ask(asking("adjust", tenant, deployment="d2", footprint={"cpu": 300}, **shop))
+    await wire.ask(asking("reserve", tenant, deployment="d1", footprint={"cpu": 150}, **blog))
+    await wire.ask(asking("reserve", tenant, deployment="d3", footprint={"cpu": 200}, **blog))
+    measured = {"tenant": tenant, "bytes": 700, "method": "walk", "complete": True, "term": 1, "scan": 1}
+    await wire.tell(DISK_MEASUREMENTS, {**measured, "measured_at": datetime.now(UTC).isoformat(), **blog})
+
+    async def has_measurement() -> bool:
+        return bool((await explained()).measurements)
+
+    await eventually(has_measurement)
+    whole = await explained()
+    cpu = figure(whole, "cpu", "reserved")
+    assert (cpu.used, cpu.held, cpu.ceiling, cpu.headroom) == (400, 250, 1000, 350)
+    assert [(each.level, each.holds, each.limit.value) for each in cpu.levels] == [
+        ("override", True, 1000),
+        ("plan", False, 8000),
+        ("default", False, None),
+    ]
+    assert cpu.levels[0].limit.reason == "a small one"
+    assert [(each.deployment, each.counts, each.revision) for each in cpu.charges] == [("d2", 300, 1), ("d1", 100, 1)]
+    assert [(each.deployment, each.adds) for each in cpu.holds] == [("d3", 200), ("d1", 50)]
+    assert all(each.expires_at > whole.as_of > each.since for each in cpu.holds)
+    assert sum(each.counts for each in cpu.charges) == cpu.used
+    assert sum(each.adds for each in cpu.holds) == cpu.held
+    assert figure(whole, "apps").members == ("web",)
+    assert figure(whole, "stacks").members == ("blog/prod", "shop/prod")
+    assert [level.holds for level in figure(whole, "apps").levels] == [False, True, False]
+    assert figure(whole, "disk").used == 777
+    (found,) = whole.measurements
+    assert (found.scope, found.bytes, found.method, found.complete) == (f"{tenant}/blog/prod", 700, "walk", True)
+    assert (whole.gates.plan, whole.gates.entitlement_version) == ("team", 3)
+    assert {gate.state for gate in whole.gates.gates} == {"pass"}
+
+    part = await explained(dimension="cpu", **blog)
+    assert {each.dimension for each in part.figures} == {"cpu"}
+    reserved = figure(part, "cpu", "reserved")
+    assert (reserved.used, reserved.held, reserved.ceiling) == (100, 250, None)
+    assert [(each.level, each.limit.source) for each in reserved.levels] == [("override", "none")]
+    assert [(each.scope, each.ceiling, each.used, each.headroom) for each in reserved.above] == [
+        (f"{tenant}/env:prod", 900, 400, 250),
+        (tenant, 1000, 400, 350),
+    ]
+    assert part.measurements == ()
+    assert (await http.get(f"/tenants/{tenant}/explain", params={"dimension": "gpu"})).status_code == 400

@@ -80,7 +80,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_asked(service: Canne
     assert service.asked == []
 
 
-@pytest.mark.parametrize("command", ["decisions show r1 --tenant acme"])
+@pytest.mark.parametrize("command", ["decisions show r1 --tenant acme", "quota explain r1 --tenant acme"])
 def test_a_denial_is_shown_with_every_figure_and_what_it_rests_on(
     service: Canned, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
@@ -224,3 +224,46 @@ def test_gates_of_everybody_and_of_one(service: Canned, capsys: pytest.CaptureFi
     service.say({"tenant": "acme", "gates": [{"gate": "deployments", "state": "fail_open"}]})
     assert plimsoll(service, "gates acme") == 4
     assert "no entitlement is known" in capsys.readouterr().out
+
+
+def test_a_figure_is_explained_down_to_its_charges_and_holds(
+    service: Canned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ago = (NOW - timedelta(hours=2, minutes=5)).isoformat()
+    soon = (NOW + timedelta(minutes=9, seconds=30)).isoformat()
+    alice = {"value": 4000, "source": "override", "set_by": "alice", "set_at": ago, "reason": "a pilot"}
+    nothing = {"value": None, "source": "none"}
+    cpu = {
+        "dimension": "cpu", "basis": "reserved", "unit": "millicores", "ceiling": 4000, "used": 4200, "held": 100,
+        "headroom": -300, "charges_in_all": 3, "holds_in_all": 1, "members": [],
+        "levels": [{"level": "override", "holds": True, "limit": alice},
+                   {"level": "plan", "holds": False, "limit": nothing}],
+        "charges": [{"deployment": "d1", "revision": 7, "scope": "acme/blog/prod", "counts": 3000, "raw": 2000,
+                     "multiplier_milli": 1500, "since": ago}],
+        "holds": [{"hold": "r1", "deployment": "d2", "scope": "acme", "adds": 100, "since": ago, "expires_at": soon}],
+        "above": [{"scope": "acme", "limit": {"value": 9000, "source": "plan"}, "ceiling": 9000, "used": 4200,
+                   "held": 100, "headroom": 4700}],
+    }  # fmt: skip
+    gates = {"tenant": "acme", "plan": "team", "entitlement_version": 3, "entitlement_at": ago,
+             "gates": [{"gate": "deployments", "state": "pass"}]}  # fmt: skip
+    disk = {"scope": "acme", "bytes": 1024, "method": "walk", "complete": False, "measured_at": ago}
+    waiter = {"request_id": "w", "deployment": "d9", "scope": "acme", "since": ago, "until": soon}
+    service.say({"scope": "acme/env:prod", "tenant": "acme", "as_of": NOW.isoformat(), "figures": [cpu], "gates": gates,
+                 "measurements": [disk], "waiting": [waiter]})  # fmt: skip
+    assert plimsoll(service, "quota explain acme/env:prod cpu") == 0
+    assert service.asked[0][1] == "/api/v1/quota/tenants/acme/explain?environment=prod&dimension=cpu"
+    assert capsys.readouterr().out.splitlines() == [
+        "acme/env:prod",
+        "cpu (reserved)  used 4200m  held 100m  limit 4000m  over by 300m",
+        "  -> override 4000m (override, alice, 2h ago): a pilot",
+        "     plan     not set",
+        "     above    acme: limit 9000m (plan)  used 4200m  held 100m  headroom 4700m",
+        "     charge   3000m = 2000m x 1.5  d1 in acme/blog/prod at revision 7, 2h ago",
+        "              and 2 smaller ones",
+        "     hold    +100m  d2 in acme, hold r1, 2h ago, expires in 9m",
+        "measured  acme: 1KiB by walk, incomplete, 2h ago",
+        "plan      team, version 3, 2h ago",
+        "gate      deployments: pass",
+        "waiting   w for d9 in acme, 2h ago, until in 9m",
+    ]
+    assert plimsoll(service, "quota explain acme cpy") == 2

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from plimsoll_contracts.api import GateStatus
+from plimsoll_contracts.api import GateStatus, LimitView
 from plimsoll_contracts.dimensions import Basis, Dimension, Unit
 from plimsoll_contracts.enforcement import EnforcementReply, Gate, HoldView, Verb
 from plimsoll_contracts.fields import Event, Instant, Request
@@ -181,3 +181,103 @@ class Simulated(Event):
     """Where it was cut."""
     over_now: tuple[Exceeded, ...] = ()
     """What would be over its limit now."""
+
+
+class LimitLevel(Event):
+    """What one level says about a limit; of several levels the first that says anything holds."""
+
+    level: str
+    """``override``, ``plan`` or ``default``."""
+    holds: bool
+    """Whether this is the one that holds."""
+    limit: LimitView
+    """Its value is None where nothing is set at this level."""
+
+
+class ChargeShare(Event):
+    """What one deployment counts for in a figure."""
+
+    deployment: str
+    revision: int
+    scope: str
+    counts: int
+    raw: int
+    """Before the multiplier."""
+    multiplier_milli: int
+    since: Instant
+
+
+class HoldShare(Event):
+    """What one open hold adds to a figure."""
+
+    hold: str
+    deployment: str
+    scope: str
+    adds: int
+    since: Instant
+    expires_at: Instant
+
+
+class FigureAbove(Event):
+    """The same figure at a scope that this one lies in, whose limit binds too."""
+
+    scope: str
+    limit: LimitView
+    ceiling: int | None
+    used: int
+    held: int
+    headroom: int | None
+
+
+class FigureExplained(Event):
+    """One figure of a scope with every input."""
+
+    dimension: Dimension
+    basis: Basis | None = None
+    unit: Unit
+    ceiling: int | None
+    used: int
+    held: int
+    headroom: int | None
+    levels: tuple[LimitLevel, ...]
+    charges: tuple[ChargeShare, ...] = ()
+    """The largest, at most ten; none for what is counted by members."""
+    charges_in_all: int = 0
+    holds: tuple[HoldShare, ...] = ()
+    """Those that add most, at most ten."""
+    holds_in_all: int = 0
+    members: tuple[str, ...] = ()
+    """Which stacks, environments or apps are counted, at most ten."""
+    above: tuple[FigureAbove, ...] = ()
+
+
+class Measurement(Event):
+    """What one scope was found to have on disk."""
+
+    scope: str
+    bytes: int
+    method: str
+    complete: bool
+    measured_at: Instant
+
+
+class Waiting(Event):
+    """A request that waits for room."""
+
+    request_id: str
+    deployment: str
+    scope: str
+    since: Instant
+    until: Instant
+
+
+class Explanation(Event):
+    """Why one scope's figures are what they are: each input with its source and age."""
+
+    scope: str
+    tenant: str
+    as_of: Instant
+    figures: tuple[FigureExplained, ...]
+    gates: TenantGates
+    measurements: tuple[Measurement, ...] = ()
+    waiting: tuple[Waiting, ...] = ()

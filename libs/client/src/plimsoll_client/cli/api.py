@@ -24,12 +24,14 @@ from plimsoll_contracts.codes import LIMIT_BELOW_USAGE, SCOPE_MISSING, TOKEN_EXP
 from plimsoll_contracts.decisions_api import (
     DecisionDetail,
     DecisionList,
+    Explanation,
     GatesOverview,
     SimulateBody,
     Simulated,
     TenantGates,
     UsageAt,
 )
+from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.doctor import Diagnosis
 from plimsoll_contracts.enforcement import EnforcementReply
 from plimsoll_contracts.limit_requests import RequestState
@@ -199,6 +201,11 @@ class Api:
     def gates_of(self, tenant: str) -> TenantGates:
         """Read how each gate stands for one tenant."""
         return self._ask(TenantGates, "GET", f"/tenants/{tenant}/gates")
+
+    def explain(self, scope: Scope, dimension: Dimension | None) -> Explanation:
+        """Read every input of one scope's figures."""
+        params = _place(scope) | _given({"dimension": dimension})
+        return self._ask(Explanation, "GET", f"/tenants/{scope.tenant}/explain", params=params)
 
     def simulate(self, body: SimulateBody) -> Simulated:
         """Have what was decided since then decided again under other limits."""

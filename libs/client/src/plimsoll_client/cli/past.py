@@ -1,8 +1,10 @@
-"""What do ``plimsoll quota usage`` and ``plimsoll gates`` do?"""
+"""What do ``plimsoll quota usage``, ``quota explain`` and ``plimsoll gates`` do?"""
 
 from plimsoll_client.cli import render_decisions as render
-from plimsoll_client.cli.arguments import read_scope, read_since
+from plimsoll_client.cli import render_explained
+from plimsoll_client.cli.arguments import read_dimension, read_scope, read_since
 from plimsoll_client.cli.commands import quota
+from plimsoll_client.cli.decisions import show_decision
 from plimsoll_client.cli.failures import Exit
 from plimsoll_client.cli.session import In, watchable
 
@@ -31,6 +33,39 @@ def usage(scope: str, /, *, at: str | None = None, session: In) -> Exit:
         for line in found.dimensions
     )
     session.show(found, lambda: render.usage(found, session.now), rows)
+    return Exit.OK
+
+
+@quota.command
+@watchable
+def explain(scope: str, dimension: str | None = None, /, *, tenant: str | None = None, session: In) -> Exit:
+    """Show why a scope's figures are what they are, or with --tenant why a request was decided as it was.
+
+    Args:
+        scope: TENANT, TENANT/env:ENVIRONMENT or TENANT/STACK/ENVIRONMENT; with --tenant the id of a request.
+        dimension: Only this one, such as cpu.
+        tenant: Whose request it was.
+        session: This run of the command.
+    """
+    if tenant is not None:
+        return show_decision(session, tenant, scope)
+    only = read_dimension(dimension) if dimension is not None else None
+    found = session.api.explain(read_scope(scope), only)
+    rows = (
+        {
+            "scope": found.scope,
+            "dimension": line.dimension,
+            "basis": line.basis,
+            "unit": line.unit,
+            "ceiling": line.ceiling,
+            "source": next((level.level for level in line.levels if level.holds), None),
+            "used": line.used,
+            "held": line.held,
+            "headroom": line.headroom,
+        }
+        for line in found.figures
+    )
+    session.show(found, lambda: render_explained.explanation(found, session.now), rows)
     return Exit.OK
 
 

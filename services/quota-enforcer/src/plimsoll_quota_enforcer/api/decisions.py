@@ -5,12 +5,20 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from plimsoll_contracts import codes
-from plimsoll_contracts.decisions_api import DecisionDetail, DecisionList, GatesOverview, TenantGates, UsageAt
+from plimsoll_contracts.decisions_api import (
+    DecisionDetail,
+    DecisionList,
+    Explanation,
+    GatesOverview,
+    TenantGates,
+    UsageAt,
+)
+from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.enforcement import Verb
 from plimsoll_contracts.fields import ID_PATTERN, Id, Instant, Name
 from plimsoll_quota_enforcer.api.access import administers, reads
 from plimsoll_quota_enforcer.api.parts import AfterName, At, Given, Page
-from plimsoll_quota_enforcer.storage import decisions, gates, history
+from plimsoll_quota_enforcer.storage import decisions, explaining, gates, history
 from plimsoll_quota_enforcer.storage.decisions import Cursor, Wanted
 from plimsoll_runtime.http import Problem
 
@@ -25,6 +33,15 @@ async def read_usage(parts: Given, tenant: Name, place: At, at: Instant | None =
     """Show what one scope used and held at an instant; now where none is given."""
     try:
         return await history.usage_at(parts.pool, tenant, place, at)
+    except history.HistoryRefused as refused:
+        raise Problem(refused.code, refused.detail) from None
+
+
+@router.get("/tenants/{tenant}/explain", dependencies=[reads])
+async def explain_scope(parts: Given, tenant: Name, place: At, dimension: Dimension | None = None) -> Explanation:
+    """Show every input of one scope's figures with its source and age, or of those of one dimension."""
+    try:
+        return await explaining.explain(parts.pool, parts.policy, tenant, place, dimension)
     except history.HistoryRefused as refused:
         raise Problem(refused.code, refused.detail) from None
 

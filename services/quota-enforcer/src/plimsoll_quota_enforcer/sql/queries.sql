@@ -434,3 +434,7 @@ WHERE tenant = $1 AND day >= $3 AND decided_at > $2 ORDER BY seq, NOT allowed, d
 -- name: replay_facts
 SELECT * FROM changes WHERE tenant = $1 AND day >= $3 AND at > $2 AND request_id = '' AND kind IN ('settled', 'measured')
 ORDER BY seq
+
+-- name: ages_of_charges_and_holds
+SELECT 'charge ' || deployment AS subject, changed_at FROM charges WHERE tenant = $1 AND NOT gone
+UNION ALL SELECT 'hold ' || request_id, changed_at FROM holds WHERE tenant = $1 AND state = 'open'

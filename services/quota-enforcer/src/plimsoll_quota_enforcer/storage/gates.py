@@ -8,6 +8,7 @@ from plimsoll_quota_enforcer.domain.state import Policy, TenantState
 from plimsoll_quota_enforcer.storage import rows
 from plimsoll_quota_enforcer.storage.queries import QUERIES
 from plimsoll_quota_enforcer.storage.reading import gate_states
+from plimsoll_streams.transactions import Connection
 
 
 async def overview(pool: asyncpg.Pool, policy: Policy, after: str, limit: int) -> GatesOverview:
@@ -34,13 +35,20 @@ async def overview(pool: asyncpg.Pool, policy: Policy, after: str, limit: int) -
 
 async def of_tenant(pool: asyncpg.Pool, policy: Policy, tenant: str) -> TenantGates:
     """Read how each gate stands for one tenant."""
-    row = await pool.fetchrow(QUERIES["load_entitlements"], [tenant])
-    known = rows.entitlement(row) if row is not None else None
+    async with pool.acquire() as connection:
+        row = await connection.fetchrow(QUERIES["load_entitlements"], [tenant])
+        known = rows.entitlement(row) if row is not None else None
+        return await tenant_gates(connection, policy, TenantState(tenant, entitlement=known))
+
+
+async def tenant_gates(connection: Connection, policy: Policy, state: TenantState) -> TenantGates:
+    """Say how each gate stands for a tenant whose entitlement is known, or known to be missing."""
+    known = state.entitlement
     return TenantGates(
-        tenant=tenant,
-        gates=gate_states(TenantState(tenant, entitlement=known), policy),
+        tenant=state.tenant,
+        gates=gate_states(state, policy),
         plan=known.plan if known is not None else None,
         entitlement_version=known.version if known is not None else None,
         entitlement_at=known.at if known is not None else None,
-        last_fail_open_at=await pool.fetchval(QUERIES["last_fail_open"], tenant),
+        last_fail_open_at=await connection.fetchval(QUERIES["last_fail_open"], state.tenant),
     )
