@@ -11,6 +11,7 @@ ELSEWHERE = {
     27: "tests/chaos/quota_enforcer/test_crash_points.py::test_killed_at_a_crash_point_it_ends_as_if_nothing_had_been",
     29: "tests/model/test_storage_stories.py::test_a_repeat_is_known_after_a_restart_and_to_another_process",
     95: "tests/model/test_enforcement.py::test_the_storage_keeps_to_the_model",
+    98: "tests/unit/quota_enforcer/test_thresholds.py::test_each_mark_is_told_once_exactly_where_it_is",
     104: "tests/chaos/streams/test_torture.py::test_sums_stay_exact_whatever_is_killed_or_frozen",
     107: "tests/integration/streams/test_traps.py::test_failed_batch_is_not_skipped",
 }
@@ -18,10 +19,6 @@ ELSEWHERE = {
 
 RECONCILER = "with the usage-reconciler: what was missed or lost is healed by census"
 SCANNER = "with the disk-scanner: measured disk beside declared disk"
-CAPACITY = "with node and pool capacity"
-WAITERS = "with waiting reserves"
-ROLLING = "with replaces and surge"
-THRESHOLDS = "with notifications at thresholds below a limit"
 
 COMING = {
     16: RECONCILER,
@@ -30,16 +27,7 @@ COMING = {
     58: RECONCILER,
     59: RECONCILER,
     61: RECONCILER,
-    64: RECONCILER,
     65: RECONCILER,
-    82: CAPACITY,
-    83: CAPACITY,
-    84: WAITERS,
-    85: CAPACITY,
-    87: RECONCILER,
-    89: ROLLING,
-    98: THRESHOLDS,
-    100: SCANNER,
     101: SCANNER,
     102: SCANNER,
 }

@@ -10,6 +10,7 @@ import asyncpg
 from tests.model.model import GAUGES, Body, Place
 from tests.model.system import (
     ORDER,
+    POLICY,
     Rows,
     Told,
     Wish,
@@ -17,23 +18,23 @@ from tests.model.system import (
     decoded,
     facts_of,
     gauge_of,
+    reported,
     snapshot_of,
     what_is,
 )
 
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.enforcement import EnforcementReply, Mode
-from plimsoll_devkit.builders import POLICY
 from plimsoll_quota_enforcer import answers
-from plimsoll_quota_enforcer.domain.decide import decide, expire, settle_facts
+from plimsoll_quota_enforcer.domain.decide import decide, expire, measure, settle_facts
 from plimsoll_quota_enforcer.domain.entitle import entitle
-from plimsoll_quota_enforcer.domain.model import TENANT
+from plimsoll_quota_enforcer.domain.model import TENANT, Measured
 from plimsoll_quota_enforcer.domain.relimit import LimitRefused
 from plimsoll_quota_enforcer.storage.cache import StateCache
 from plimsoll_quota_enforcer.storage.limits import Patch, Wanted, change_defaults, change_limits
 from plimsoll_quota_enforcer.storage.queries import QUERIES
 from plimsoll_quota_enforcer.storage.unit import Unit, Wants, open_unit
-from plimsoll_streams.records import OutboxMessage
+from plimsoll_streams.records import OutboxMessage, Reply
 
 T = TypeVar("T")
 STATEMENTS = dict(QUERIES)
@@ -72,7 +73,9 @@ class Stored:
 
     def _transact(
         self, process: int, work: Callable[[Unit], Awaitable[T]], wants: Wants = NOTHING, *, lost: bool = False
-    ) -> tuple[datetime, T]:
+    ) -> tuple[datetime, T, list[EnforcementReply]]:
+        woken: list[Reply] = []
+
         async def run() -> tuple[datetime, T]:
             async with self._pool.acquire() as connection:
                 transaction = connection.transaction()
@@ -81,7 +84,7 @@ class Stored:
                     unit = await open_unit(connection, [self.tenant], self._caches[process], POLICY, wants)
                     result = await work(unit)
                     messages: list[OutboxMessage] = []
-                    await unit.write(messages.append)
+                    await unit.write(messages.append, woken.append)
                 except BaseException:
                     await transaction.rollback()
                     raise
@@ -92,16 +95,17 @@ class Stored:
                     unit.committed()
                 return unit.now, result
 
-        found: tuple[datetime, T] = self._run(run())
-        return found
+        now, result = self._run(run())
+        return now, result, [EnforcementReply.model_validate_json(reply.value) for reply in woken]
 
     def batch(self, bodies: list[Body], facts: list[Body], process: int, *, lost: bool = False) -> Told:
         pairs, deltas = [decoded(body) for body in bodies], facts_of(facts)
 
         async def work(unit: Unit) -> tuple[list[EnforcementReply], list[str]]:
-            replies, outcomes = [], []
+            replies: list[EnforcementReply] = []
+            outcomes: list[str] = []
             if pairs:
-                decided = decide(unit.state(self.tenant), [ask for ask, _ in pairs], unit.now, POLICY)
+                decided = decide(unit.state(self.tenant), [ask for ask, _ in pairs], unit.now, POLICY, unit.nodes)
                 unit.absorb(decided)
                 for decision, (_, body) in zip(decided.decisions, pairs, strict=True):
                     reply = answers.reply(decision, unit.now)
@@ -109,23 +113,49 @@ class Stored:
                     if decision.stored:
                         unit.keep(decision, body, reply.model_dump_json(exclude_defaults=True))
             if deltas:
-                settled = settle_facts(unit.state(self.tenant), deltas, unit.now, POLICY)
+                settled = settle_facts(unit.state(self.tenant), deltas, unit.now, POLICY, unit.nodes)
                 unit.absorb(settled)
                 outcomes = [became(one) for one in settled.settlements]
             return replies, outcomes
 
-        now, (replies, outcomes) = self._transact(process, work, Wants([ask for ask, _ in pairs], deltas), lost=lost)
-        return Told(now, replies, outcomes)
+        wants = Wants([ask for ask, _ in pairs], deltas)
+        now, (replies, outcomes), woken = self._transact(process, work, wants, lost=lost)
+        return Told(now, replies, outcomes, woken)
 
-    def entitle(self, snapshots: list[Body], process: int) -> tuple[datetime, list[str]]:
+    def measure(self, place: Place, bytes_: int, order: tuple[int, int], process: int, *, complete: bool) -> Told:
         async def work(unit: Unit) -> list[str]:
-            entitled = entitle(unit.state(self.tenant), [snapshot_of(one) for one in snapshots], unit.now, POLICY)
+            found = [(place, Measured(bytes_, order, unit.now, "walk", complete))]
+            outcome, standings = measure(unit.state(self.tenant), found, unit.now, POLICY, unit.nodes)
+            unit.absorb(outcome)
+            return [one.value for one in standings]
+
+        now, became_, woken = self._transact(process, work)
+        return Told(now, (), became_, woken)
+
+    def report(self, body: Body, process: int) -> None:
+        async def work(unit: Unit) -> None:
+            unit.set_node(body["node"], reported(body, unit.nodes[body["node"]]))
+
+        self._transact(process, work, Wants(nodes=[body["node"]]))
+
+    def look(self, process: int) -> Told:
+        async def work(unit: Unit) -> None:
+            unit.absorb(expire(unit.state(self.tenant), unit.now, POLICY, (TENANT,), unit.nodes, wake=True))
+
+        now, _, woken = self._transact(process, work)
+        return Told(now, (), (), woken)
+
+    def entitle(self, snapshots: list[Body], process: int) -> Told:
+        async def work(unit: Unit) -> list[str]:
+            told = [snapshot_of(one) for one in snapshots]
+            entitled = entitle(unit.state(self.tenant), told, unit.now, POLICY, unit.nodes)
             unit.absorb(entitled.outcome)
             if entitled.winner is not None:
                 unit.keep_snapshot(self.tenant, json.dumps(snapshots[entitled.winner]))
             return [one.value for one in entitled.projected]
 
-        return self._transact(process, work)
+        now, became_, woken = self._transact(process, work)
+        return Told(now, (), became_, woken)
 
     def relimit(self, place: Place, wanted: Mapping[str, Wish], process: int, *, force: bool) -> datetime | None:
         mode = Mode(next((wish[1] for wish in wanted.values() if wish is not None), "enforce"))
@@ -161,7 +191,7 @@ class Stored:
 
     def sweep(self, process: int) -> datetime:
         async def work(unit: Unit) -> None:
-            unit.absorb(expire(unit.state(self.tenant), unit.now, POLICY, also=(TENANT,)))
+            unit.absorb(expire(unit.state(self.tenant), unit.now, POLICY, (TENANT,), unit.nodes))
             unit.judged_by_present_defaults(self.tenant)
 
         due = self._run(self._pool.fetch(QUERIES["tenants_to_sweep"], 100))
@@ -192,13 +222,18 @@ class Stored:
                 }
                 for row in await read("usage")
             }
-            over = {((r["environment"], r["stack"]), gauge_of(r["gauge"])) for r in await read("over_limits")}
+            over = {
+                ((r["environment"], r["stack"]), gauge_of(r["gauge"]), r["threshold"])
+                for r in await read("over_limits")
+            }
             changes = [
                 {
                     "seq": row["seq"],
                     "kind": row["kind"],
                     "deployment": row["deployment"],
                     "hold": row["hold"],
+                    "replaces": row["replaces"] or (),
+                    "surge": row["surge"],
                     "what": None
                     if row["gone"]
                     else what_is((row["environment"], row["stack"]), row["app"], tuple(row["amounts"])),
@@ -206,12 +241,17 @@ class Stored:
                 for row in await read("changes", "seq")
             ]
             seq = await connection.fetchval("SELECT seq FROM tenants WHERE tenant = $1", self.tenant)
-        return Rows(charges, holds, usage, over, changes, seq or 0)
+            measured = {(r["environment"], r["stack"]): r["bytes"] for r in await read("measured")}
+            waiters = [row["request_id"] for row in await read("waiters", "seq")]
+            found = await connection.fetch("SELECT * FROM nodes")
+            nodes = {row["node"]: (row["cpu_allocated"], row["memory_allocated"]) for row in found}
+        return Rows(charges, holds, usage, over, changes, seq or 0, nodes, measured, waiters)
 
     def close(self) -> None:
         """Leave nothing behind that the next tenant could see."""
         QUERIES.update(STATEMENTS)
-        for table in ("defaults WHERE $1 <> ''", "tenants WHERE tenant = $1", "holds WHERE tenant = $1"):
+        mine = [f"{table} WHERE tenant = $1" for table in ("tenants", "holds", "waiters")]
+        for table in ("defaults WHERE $1 <> ''", "nodes WHERE $1 <> ''", *mine):
             self._run(self._pool.execute(f"DELETE FROM {table}", self.tenant))  # noqa: S608  names of this file
         self._run(self._pool.fetchval(STATEMENTS["raise_defaults_version"]))
 

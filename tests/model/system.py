@@ -8,12 +8,14 @@ from typing import Any, Protocol
 
 from tests.model.model import GAUGES, PLACES, Body, Gauge, Hold, Model, Place, Verdict
 
+from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.enforcement import EnforcementReply
 from plimsoll_contracts.entitlements import EntitlementSnapshot
+from plimsoll_contracts.nodes import NodeReport
 from plimsoll_contracts.usage import UsageDelta
-from plimsoll_quota_enforcer.domain.model import Ask, Fact
-from plimsoll_quota_enforcer.domain.state import Policy, Settlement
-from plimsoll_quota_enforcer.requests import Asked, Decoder, entitlement_of
+from plimsoll_quota_enforcer.domain.model import Ask, Fact, Node
+from plimsoll_quota_enforcer.domain.state import Policy, Settlement, Threshold
+from plimsoll_quota_enforcer.requests import Asked, Decoder, entitlement_of, report_of
 from plimsoll_streams.records import Record
 
 Wish = tuple[int | None, str] | None
@@ -28,7 +30,9 @@ class Told:
 
     now: datetime
     replies: Sequence[EnforcementReply] = ()
+    """Neither allowed nor a code where there is no answer yet."""
     facts: Sequence[str] = ()
+    woken: Sequence[EnforcementReply] = ()
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,12 @@ class Rows:
     charges: dict[str, tuple[int, Body | None]]
     holds: dict[str, tuple[str, str]]
     usage: dict[Place, dict[Gauge, tuple[int, int]]]
-    over: set[tuple[Place, Gauge]]
+    over: set[tuple[Place, Gauge, str]]
     changes: list[Body]
     seq: int
+    nodes: dict[str, tuple[int, int]]
+    measured: dict[Place, int]
+    waiters: list[str]
 
 
 class System(Protocol):
@@ -52,12 +59,24 @@ class System(Protocol):
     def advance(self, seconds: float) -> None: ...
     def restart(self, process: int) -> None: ...
     def batch(self, bodies: list[Body], facts: list[Body], process: int, *, lost: bool = False) -> Told: ...
-    def entitle(self, snapshots: list[Body], process: int) -> tuple[datetime, list[str]]: ...
+    def entitle(self, snapshots: list[Body], process: int) -> Told: ...
     def relimit(self, place: Place, wanted: Mapping[str, Wish], process: int, *, force: bool) -> datetime | None: ...
     def set_default(self, dimension: str, value: int | None) -> None: ...
     def sweep(self, process: int) -> datetime: ...
+    def look(self, process: int) -> Told: ...
+    def measure(self, place: Place, bytes_: int, order: tuple[int, int], process: int, *, complete: bool) -> Told: ...
+    def report(self, body: Body, process: int) -> None: ...
     def rows(self) -> Rows: ...
     def close(self) -> None: ...
+
+
+POLICY = Policy(thresholds=(Threshold("80%", percent=80), Threshold("vapps=2", None, Dimension.VAPPS, 2)))
+
+
+def reported(body: Body, known: Node) -> Node:
+    """Take in a report as the service does."""
+    report = NodeReport.model_validate(body)
+    return report_of(report, known) if report.version > known.version else known
 
 
 def decoded(body: Body) -> tuple[Ask, str]:
@@ -105,7 +124,11 @@ def replayed(changes: list[Body]) -> Model:
         if change["kind"] == "settled":
             model.charges[change["deployment"]] = (0, change["what"])
         elif change["kind"] == "hold_opened":
-            model.holds[change["hold"]] = Hold(change["deployment"], change["what"], datetime.max.replace(tzinfo=UTC))
+            bound = (tuple(change["replaces"]), change["surge"])
+            never = datetime.max.replace(tzinfo=UTC)
+            model.holds[change["hold"]] = Hold(change["deployment"], change["what"], never, "open", None, *bound)
+        elif change["kind"] == "measured":
+            model.measured[change["what"]["place"]] = ((0, 0), change["what"]["disk"])
         else:
             model.holds.pop(change["hold"], None)
     return model
@@ -139,6 +162,17 @@ def answer(reply: EnforcementReply) -> Verdict:
         "settled": (settled.deployment, settled.revision, settled.outcome.value) if settled is not None else None,
         "over_limit": reply.over_limit,
         "repeated": reply.repeated,
+        "capacity": [each.model_dump(mode="json") for each in reply.capacity],
+        "replaced": [(each.deployment, each.revision, each.outcome.value) for each in reply.replaced],
+        "nodes": set(reply.nodes),
+    }
+
+
+def expected(told: Verdict) -> Verdict:
+    """What the model says, as far as a reply does; where it is on nodes is told with a hold."""
+    nodes = set(told["there"]) if told["hold"] is not None and told["there"] else set()
+    return {name: value for name, value in told.items() if name not in ("lacks", "there", "request_id")} | {
+        "nodes": nodes
     }
 
 

@@ -20,7 +20,7 @@ def told(tenant: Tenant) -> list[tuple[str, str]]:
     return [(crossing.threshold, crossing.edge.value) for crossing in tenant.crossings]
 
 
-def test_t98_each_mark_is_told_once_exactly_where_it_is_and_not_again() -> None:
+def test_each_mark_is_told_once_exactly_where_it_is() -> None:
     tenant = Tenant({TENANT: limits(vapps=10)}, policy=POLICY)
     expected = {7: 0, 8: 1, 9: 2, 10: 3, 11: 4}
     for revision, vapps in enumerate((7, 7, 8, 8, 9, 9, 10, 10, 11, 11), 1):

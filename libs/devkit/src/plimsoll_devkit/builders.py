@@ -195,7 +195,7 @@ class Tenant:
                 hold = decision.hold.id if decision.hold is not None else None
                 self.decisions[decision.ask.request_id] = StoredDecision(decision.ask.fingerprint, told, hold)
 
-    def _needed(self, asks: Sequence[Ask] = (), facts: Sequence[Fact] = ()) -> dict[str, Node]:
+    def locked(self, asks: Sequence[Ask] = (), facts: Sequence[Fact] = ()) -> dict[str, Node]:
         """Return the nodes that the storage would have locked, and no other."""
         need = needed({ACME: self.state}, asks, facts, self.now)
         pooled = {name: node for name, node in self.nodes.items() if node.pool in need.pools}
@@ -203,7 +203,7 @@ class Tenant:
 
     def batch(self, asks: Sequence[Ask]) -> tuple[Decision, ...]:
         """Decide several requests in one transaction."""
-        outcome = decide(self.state, asks, self.now, self.policy, self._needed(asks))
+        outcome = decide(self.state, asks, self.now, self.policy, self.locked(asks))
         self.absorb(outcome)
         return outcome.decisions
 
@@ -213,13 +213,13 @@ class Tenant:
 
     def settle(self, *facts: Fact) -> tuple[Settlement, ...]:
         """Settle facts in one transaction."""
-        outcome = settle_facts(self.state, facts, self.now, self.policy, self._needed((), facts))
+        outcome = settle_facts(self.state, facts, self.now, self.policy, self.locked((), facts))
         self.absorb(outcome)
         return outcome.settlements
 
     def entitle(self, *snapshots: Entitlement) -> Entitled:
         """Project snapshots in one transaction."""
-        entitled = entitle(self.state, snapshots, self.now, self.policy, self._needed())
+        entitled = entitle(self.state, snapshots, self.now, self.policy, self.locked())
         self.absorb(entitled.outcome)
         self.entitlement = entitled.outcome.state.entitlement
         return entitled
@@ -228,7 +228,7 @@ class Tenant:
         self, place: Place, wanted: Mapping[Dimension, Limit | None], *, force: bool = False
     ) -> tuple[LimitPlan, ...]:
         """Change overrides, and tell the crossings, in one transaction."""
-        expired = expire(self.state, self.now, self.policy, nodes=self._needed())
+        expired = expire(self.state, self.now, self.policy, nodes=self.locked())
         changed, plans = relimit(expired.state, {place: wanted}, self.now, self.policy, force=force)
         self.absorb(expired)
         self.limits = {where: dict(of_place) for where, of_place in changed.limits.items()}
@@ -237,11 +237,11 @@ class Tenant:
 
     def sweep(self) -> None:
         """Close what has expired, tell crossings of moved defaults, and try whoever waits."""
-        self.absorb(expire(self.state, self.now, self.policy, (TENANT,), self._needed(), wake=True))
+        self.absorb(expire(self.state, self.now, self.policy, (TENANT,), self.locked(), wake=True))
 
     def measure(self, place: Place, measured: Measured) -> Standing:
         """Take in one measurement."""
-        outcome, (became,) = measure(self.state, [(place, measured)], self.now, self.policy, self._needed())
+        outcome, (became,) = measure(self.state, [(place, measured)], self.now, self.policy, self.locked())
         self.absorb(outcome)
         return became
 
