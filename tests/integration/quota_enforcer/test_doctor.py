@@ -18,9 +18,9 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from plimsoll_contracts.doctor import CHECKS
 from plimsoll_contracts.topics import CATALOGUE, NODE_REPORTS, QUOTA_LIMITS, REPLIES_FLOWS, USAGE_DELTAS
 from plimsoll_devkit.platform import Platform, eventually
-from plimsoll_devkit.wire import Wire, asking
+from plimsoll_devkit.wire import Wire, asking, unique
 from plimsoll_quota_enforcer.domain.state import Policy
-from plimsoll_quota_enforcer.storage import doctor
+from plimsoll_quota_enforcer.storage import doctor, refold
 from plimsoll_streams import kafka
 
 OK, FAILED, LOOK = 0, 1, 4
@@ -315,6 +315,28 @@ async def test_usage_that_is_not_what_charges_add_up_to(quota: Platform, wire: W
     await quota.database.execute("INSERT INTO usage VALUES ($1, $2, $3, $4, $5, $6)", *row)
     assert f"1 scope wrong: {tenant} cpu used is 0m, should be 700m" in found.told
     assert (await ask(quota, "usage")).verdict == "ok"
+
+
+async def test_a_refold_without_time_for_all_goes_on_where_it_stopped(quota: Platform, wire: Wire) -> None:
+    names = [unique(f"z{number:02}") for number in range(refold.BITE + 5)]
+    for sent in [await wire.post(asking("adjust", name)) for name in names]:
+        await wire.replies(sent)
+    spoil = "UPDATE usage SET used[1] = used[1] + $2 WHERE tenant = $1 AND environment = ''"
+    await quota.database.execute(spoil, names[-1], 1)
+    nothing: Any = None
+    examined = doctor.Examined(quota.database, Policy(), "", (), nothing)
+    total = await quota.database.fetchval("SELECT count(*) FROM tenants")
+    told: list[str] = []
+    while not told or ("others when asked again" in told[-1] and len(told) < total):
+        told.append((await refold.usage(examined, 0)).told)
+        if names[-1] in told[-1]:
+            break
+    await quota.database.execute(spoil, names[-1], -1)
+    assert told[0] == (
+        f"{refold.BITE} tenants checked of {total:,}, the others when asked again: "
+        "usage is what charges, holds and measurements add up to"
+    )
+    assert f"1 scope wrong: {names[-1]} cpu used is 101m, should be 100m" in told[-1]
 
 
 async def test_gates_that_failed_open_and_tenants_without_entitlement(quota: Platform, wire: Wire, tenant: str) -> None:
