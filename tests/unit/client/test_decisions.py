@@ -230,7 +230,7 @@ def test_a_figure_is_explained_down_to_its_charges_and_holds(
     service: Canned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ago = (NOW - timedelta(hours=2, minutes=5)).isoformat()
-    soon = (NOW + timedelta(minutes=9, seconds=30)).isoformat()
+    soon = (NOW + timedelta(days=9, hours=12)).isoformat()
     alice = {"value": 4000, "source": "override", "set_by": "alice", "set_at": ago, "reason": "a pilot"}
     nothing = {"value": None, "source": "none"}
     cpu = {
@@ -260,7 +260,7 @@ def test_a_figure_is_explained_down_to_its_charges_and_holds(
         "     above    acme: limit 9000m (plan)  used 4200m  held 100m  headroom 4700m",
         "     charge   3000m = 2000m x 1.5  d1 in acme/blog/prod at revision 7, 2h ago",
         "              and 2 smaller ones",
-        "     hold    +100m  d2 in acme, hold r1, 2h ago, expires in 9m",
+        "     hold    +100m  d2 in acme, hold r1, 2h ago, expires in 9d",
         "measured  acme: 1KiB by walk, incomplete, 2h ago",
         "plan      team, version 3, 2h ago",
         "gate      deployments: pass",
