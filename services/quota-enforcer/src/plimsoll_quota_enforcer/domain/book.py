@@ -78,8 +78,10 @@ class Book:
             return Share(self.charges.get(deployment), None)
         return share_of(self.holds[hold], self.charges)
 
-    def shares(self, deployments: Iterable[str]) -> list[Share]:
+    def shares(self, deployments: Sequence[str]) -> list[Share]:
         """Return what these count with now, each group once."""
+        if len(deployments) == 1:
+            return [self.share(deployments[0])]
         found: dict[str, Share] = {}
         for deployment in deployments:
             found.setdefault(self.open_holds.get(deployment) or f" {deployment}", self.share(deployment))

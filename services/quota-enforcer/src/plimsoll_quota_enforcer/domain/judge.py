@@ -55,7 +55,7 @@ def judge(book: Book, ask: Ask, kept: Mapping[Lack, str]) -> Judgement:
     """
     members = (ask.deployment, *ask.replaces)
     bound = {book.open_holds[member] for member in members if member in book.open_holds}
-    for name in sorted(bound - {ask.supersedes}):
+    for name in sorted(bound - {ask.supersedes}) if bound else ():
         hold = book.holds[name]
         both = sorted(set(members) & set(hold.members))
         return _wrong(codes.HOLD_OPEN, f"hold {name} of deployment {both[0]} is open until {hold.expires_at}")

@@ -319,6 +319,13 @@ class Tally:
         return {place: self._rise_at(place, old.get(place, ()), new.get(place, ())) for place in {*old, *new}}
 
     def _rise_at(self, place: Place, old: Sequence[_Part], new: Sequence[_Part]) -> tuple[int, ...]:
+        scope = self._scopes.get(place)
+        known = scope.members if scope is not None else {}
+        if not old and len(new) == 1:  # the common case: what is new takes the place of nothing
+            rise = [*new[0].total, 0, 0, 0]
+            for member in new[0].total_members:
+                rise[member[0]] += member not in known
+            return tuple(rise)
         less, more = _total(old), _total(new)
         rise = [*more, 0, 0, 0] if less is NOTHING else [*_minus(more, less), 0, 0, 0]
         counts: dict[Member, int] = {}
@@ -326,8 +333,6 @@ class Tally:
             for part in parts:
                 for member in part.total_members:
                     counts[member] = counts.get(member, 0) + sign
-        scope = self._scopes.get(place)
-        known = scope.members if scope is not None else {}
         for member, change in counts.items():
             if change:
                 have = known[member][1] if member in known else 0
