@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from plimsoll_client import Allowed, Denied, EnforcementClient
-from plimsoll_client.client import CallFields
+from plimsoll_client.fields import CallFields
 from plimsoll_contracts import codes
 from plimsoll_contracts.enforcement import EnforcementReply
 from plimsoll_contracts.topics import QUOTA_DECISIONS, REPLIES_HTTP, USAGE_DELTAS

@@ -8,63 +8,36 @@ import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, Unpack
 
 from pydantic import BaseModel, ValidationError
 
 from plimsoll_client.channel import Channel, Counters, Failure
+from plimsoll_client.fields import (
+    AdjustFields,
+    AnyFootprint,
+    CallFields,
+    CheckFields,
+    CommitFields,
+    ReserveFields,
+)
 from plimsoll_client.outcomes import Allowed, Denied, OnUnknown, Outcome, Unknown, UnknownReason, denied, judge
 from plimsoll_client.reservation import Reservation
 from plimsoll_contracts.codes import TOO_LARGE
-from plimsoll_contracts.enforcement import EnforcementReply, Mode, code_of, explain
+from plimsoll_contracts.enforcement import EnforcementReply, code_of, explain
 from plimsoll_contracts.requests import (
     MAX_REQUEST_BYTES,
     AdjustRequest,
     AnyRequest,
     CheckRequest,
     CommitRequest,
-    Footprint,
     ReleaseRequest,
     ReserveRequest,
 )
 
 DEFAULT_TIMEOUT_SECONDS = 5.0
 MAX_IN_FLIGHT = 1000
-
-AnyFootprint = Footprint | Mapping[str, int | str]
-"""Amounts by dimension (``cpu``, ``memory``, ``disk``, ``vapps``), in base units or as texts: ``{"cpu": "500m"}``."""
-
-
-class CallFields(TypedDict, total=False):
-    """What every verb takes."""
-
-    request_id: str
-    """Chosen here where absent. Give the first try's, and its ``issued_at``, to repeat a call after a crash."""
-    issued_at: datetime
-    timeout: float
-    """Seconds until the outcome is Unknown; the client's default where absent."""
-
-
-class PlacedFields(CallFields, total=False):
-    """Where a deployment lies and what it belongs to."""
-
-    environment: str | None
-    stack: str | None
-    app: str | None
-
-
-class ReserveFields(PlacedFields, total=False):
-    """What only a reserve takes."""
-
-    mode: Mode
-    ttl_seconds: int
-    supersedes: str | None
-
-
-class CheckFields(PlacedFields, total=False):
-    """What only a check takes."""
-
-    mode: Mode
+_OF_ONE_REQUEST = {"request_id", "issued_at", "verb"}
 
 
 class EnforcementClient:
@@ -119,11 +92,14 @@ class EnforcementClient:
         *,
         tenant: str,
         deployment: str,
-        footprint: AnyFootprint,
+        footprint: AnyFootprint | None = None,
         on_unknown: OnUnknown,
         **fields: Unpack[CheckFields],
     ) -> Outcome:
-        """Ask whether this would be allowed now. Advisory: nothing is stored or held."""
+        """Ask whether this would be allowed now. Advisory: nothing is stored or held.
+
+        How large it is comes as a ``footprint`` or as a ``compose`` file: one of the two.
+        """
         body = {"verb": "check", "tenant": tenant, "deployment": deployment, "footprint": footprint, **fields}
         return await self._call(CheckRequest, body, proceed=_open(on_unknown))
 
@@ -132,19 +108,25 @@ class EnforcementClient:
         *,
         tenant: str,
         deployment: str,
-        footprint: AnyFootprint,
+        footprint: AnyFootprint | None = None,
         on_unknown: OnUnknown,
         **fields: Unpack[ReserveFields],
     ) -> Reservation:
-        """Check and hold in one step. Await the result for an outcome, or use it with ``async with``."""
+        """Check and hold in one step. Await the result for an outcome, or use it with ``async with``.
+
+        How large it is comes as a ``footprint`` or as a ``compose`` file: one of the two.
+        """
         body = {"verb": "reserve", "tenant": tenant, "deployment": deployment, "footprint": footprint, **fields}
         _open(on_unknown)  # before anything is asked
         return Reservation(self, name_request(body), on_unknown)
 
     async def commit(
-        self, *, tenant: str, hold: str, revision: int | None = None, **fields: Unpack[CallFields]
+        self, *, tenant: str, hold: str, revision: int | None = None, **fields: Unpack[CommitFields]
     ) -> Outcome:
-        """Say that the deployment runs as reserved. ``hold`` is the reserve's request id."""
+        """Say that the deployment runs as reserved, and what it replaces has ended.
+
+        ``hold`` is the reserve's request id.
+        """
         body = {"verb": "commit", "tenant": tenant, "hold": hold, "revision": revision, **fields}
         return await self._call(CommitRequest, body)
 
@@ -159,9 +141,9 @@ class EnforcementClient:
         deployment: str,
         footprint: AnyFootprint | None,
         revision: int | None = None,
-        **fields: Unpack[PlacedFields],
+        **fields: Unpack[AdjustFields],
     ) -> Outcome:
-        """Say what a deployment takes now (None: it is gone). A fact: never refused by a limit."""
+        """Say what a deployment takes now (None, and no ``compose``: it is gone). A fact: never refused by a limit."""
         named = {"tenant": tenant, "deployment": deployment, "footprint": footprint, "revision": revision}
         return await self._call(AdjustRequest, {"verb": "adjust", **named, **fields})
 
@@ -169,11 +151,10 @@ class EnforcementClient:
         """Send a reservation's request; a ``Reservation`` calls this each time it is awaited."""
         return await self._call(ReserveRequest, dict(body), proceed=_open(on_unknown))
 
-    async def adjust_as_reserved(self, body: Mapping[str, Any], revision: int | None) -> Outcome:
+    async def adjust_as_reserved(self, body: Mapping[str, Any], revision: int | None, **more: Any) -> Outcome:
         """Settle what a reserve asked for, where the service knows no hold of it."""
-        names = ("tenant", "environment", "stack", "app", "deployment", "footprint")
-        fact = {name: body[name] for name in names if name in body}
-        return await self._call(AdjustRequest, {"verb": "adjust", "revision": revision, **fact})
+        fact = {name: body[name] for name in AdjustRequest.model_fields.keys() & body.keys() - _OF_ONE_REQUEST}
+        return await self._call(AdjustRequest, {**fact, "verb": "adjust", "revision": revision, **more})
 
     async def abandon(self, tenant: str, hold: str) -> None:
         """Ask for the release of a hold that may or may not exist, without waiting for the answer."""
@@ -195,7 +176,8 @@ class EnforcementClient:
         if not self._channel.started:
             raise RuntimeError("the client is not started: use it as `async with EnforcementClient(...) as client`")
         self.counters.calls += 1
-        seconds = body.pop("timeout", self._timeout)
+        # Whoever waits for room is answered when it comes, or when the wait ends.
+        seconds = body.pop("timeout", self._timeout) + body.get("wait_seconds", 0)
         outcome = await self._outcome(model, name_request(body), seconds, proceed=proceed)
         self._count(outcome, is_fact=proceed is None)
         return outcome

@@ -1,10 +1,12 @@
 """How is a hold kept for exactly as long as the work behind it: commit on success, release on error."""
 
+import asyncio
 from collections.abc import Generator, Mapping
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, Unpack
 
-from plimsoll_client.outcomes import Denied, OnUnknown, Outcome, QuotaDenied, QuotaUnknown, Unknown
+from plimsoll_client.fields import AnyNodes, CommitFields
+from plimsoll_client.outcomes import Allowed, Denied, OnUnknown, Outcome, QuotaDenied, QuotaUnknown, Unknown
 from plimsoll_contracts.codes import HOLD_CLOSED
 
 
@@ -14,14 +16,19 @@ class Asker(Protocol):
     async def reserve_once(self, body: Mapping[str, Any], on_unknown: OnUnknown) -> Outcome:
         """Send the reserve."""
 
-    async def commit(self, *, tenant: str, hold: str, revision: int | None = None) -> Outcome:
+    async def commit(
+        self, *, tenant: str, hold: str, revision: int | None = None, **fields: Unpack[CommitFields]
+    ) -> Outcome:
         """Settle the hold."""
 
     async def release(self, *, tenant: str, hold: str) -> Outcome:
         """Close the hold."""
 
-    async def adjust_as_reserved(self, body: Mapping[str, Any], revision: int | None) -> Outcome:
+    async def adjust_as_reserved(self, body: Mapping[str, Any], revision: int | None, **more: Any) -> Outcome:
         """Settle what was asked for, without a hold."""
+
+    async def adjust(self, *, tenant: str, deployment: str, footprint: None, revision: int | None = None) -> Outcome:
+        """Settle that a deployment is gone."""
 
     async def abandon(self, tenant: str, hold: str) -> None:
         """Release without waiting."""
@@ -52,6 +59,10 @@ class Reservation:
         """The answer to the commit or release on the way out."""
         self.revision: int | None = None
         """The deployment's revision to commit at; None is its present one + 1."""
+        self.replaced: dict[str, int] = {}
+        """At which revision each replaced deployment ended; those not named end at their present one + 1."""
+        self.nodes: AnyNodes | None = None
+        """Where it really runs, if not as reserved: amounts by node."""
 
     @property
     def hold(self) -> str:
@@ -66,7 +77,12 @@ class Reservation:
         return self.outcome
 
     async def __aenter__(self) -> Self:
-        outcome = await self._ask()
+        try:
+            outcome = await self._ask()
+        except asyncio.CancelledError:
+            # It may be held, or wait for room and be held later: for nobody.
+            await self._asker.abandon(self._body["tenant"], self.hold)
+            raise
         if isinstance(outcome, Denied):
             raise QuotaDenied(outcome)
         if isinstance(outcome, Unknown) and not outcome.proceed:
@@ -88,7 +104,16 @@ class Reservation:
             raise QuotaUnknown(self.settled)
 
     async def _settle(self) -> Outcome:
-        body = self._body
-        outcome = await self._asker.commit(tenant=body["tenant"], hold=self.hold, revision=self.revision)
+        body, tenant = self._body, self._body["tenant"]
+        where: CommitFields = {"nodes": self.nodes} if self.nodes is not None else {}
+        told: CommitFields = {**where, "replaced": self.replaced} if self.replaced else where
+        outcome = await self._asker.commit(tenant=tenant, hold=self.hold, revision=self.revision, **told)
         unheld = isinstance(self.outcome, Unknown) and isinstance(outcome, Denied) and outcome.code == HOLD_CLOSED.code
-        return await self._asker.adjust_as_reserved(body, self.revision) if unheld else outcome
+        if not unheld:
+            return outcome
+        outcome = await self._asker.adjust_as_reserved(body, self.revision, **where)
+        for name in body.get("replaces", ()):
+            ended = self.replaced.get(name)
+            gone = await self._asker.adjust(tenant=tenant, deployment=name, footprint=None, revision=ended)
+            outcome = outcome if isinstance(gone, Allowed) else gone
+        return outcome

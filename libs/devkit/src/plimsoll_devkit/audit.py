@@ -3,8 +3,9 @@
 The refold is written from DESIGN 5.3 and not from the service's own tally, so that one can catch the other.
 """
 
+import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import asyncpg
@@ -19,7 +20,9 @@ from plimsoll_streams.records import Record
 GAUGES = 9
 _ADDITIVE = ("cpu_reserved", "cpu_limit", "memory_reserved", "memory_limit", "disk", "vapps")
 _SCALED = {"cpu_reserved", "memory_reserved"}
-_STACKS, _ENVIRONMENTS, _APPS = 6, 7, 8
+_DISK, _STACKS, _ENVIRONMENTS, _APPS = 4, 6, 7, 8
+_CHARGES = "SELECT * FROM charges WHERE NOT gone"
+_HOLDS = "SELECT * FROM holds WHERE state = 'open'"
 
 Where = tuple[str, str, str]
 Figures = tuple[list[int], list[int]]
@@ -63,34 +66,105 @@ def _members(row: asyncpg.Record) -> set[tuple[int, object]]:
     return found
 
 
-def refold(charges: Iterable[asyncpg.Record], holds: Iterable[asyncpg.Record]) -> dict[Where, Figures]:
-    """Compute used and held of every scope from live charges and open holds."""
-    parts: dict[tuple[str, str], list[asyncpg.Record | None]] = defaultdict(lambda: [None, None])
-    for which, found in enumerate((charges, holds)):
-        for row in found:
-            parts[row["tenant"], row["deployment"]][which] = row
+@dataclass
+class _Group:
+    """What counts as one: a deployment's charge, its open hold, and the charges that the hold replaces."""
+
+    own: asyncpg.Record | None = None
+    hold: asyncpg.Record | None = None
+    replaced: list[asyncpg.Record] = field(default_factory=list)
+
+    @property
+    def charges(self) -> list[asyncpg.Record]:
+        return [*([self.own] if self.own is not None else []), *self.replaced]
+
+    def reaches(self, mine: int, theirs: int, wanted: int) -> int:
+        """Rule 4: the larger of what is settled and what is wanted, or what is wanted on top where it surges."""
+        surges = self.hold is not None and self.hold["surge"]
+        return theirs + max(mine, wanted) if surges else max(mine + theirs, wanted)
+
+
+def _groups(charges: Iterable[asyncpg.Record], holds: Iterable[asyncpg.Record]) -> list[_Group]:
+    free = {(row["tenant"], row["deployment"]): row for row in charges}
+    groups: list[_Group] = []
+    for hold in holds:
+        own = free.pop((hold["tenant"], hold["deployment"]), None)
+        ended = [free.pop((hold["tenant"], name), None) for name in hold["replaces"]]
+        groups.append(_Group(own, hold, [row for row in ended if row is not None]))
+    return [*groups, *(_Group(row) for row in free.values())]
+
+
+def refold(
+    charges: Iterable[asyncpg.Record], holds: Iterable[asyncpg.Record], measured: Iterable[asyncpg.Record] = ()
+) -> dict[Where, Figures]:
+    """Compute used and held of every scope from live charges, open holds and measured disks."""
     scopes: dict[Where, _Scope] = defaultdict(_Scope)
-    for (tenant, _), (charge, hold) in parts.items():
-        here = _places(charge) if charge is not None else []
-        there = _places(hold) if hold is not None else []
-        for place in {*here, *there}:
-            scope = scopes[tenant, *place]
-            settled = _amounts(charge) if charge is not None and place in here else [0] * len(_ADDITIVE)
-            target = _amounts(hold) if hold is not None and place in there else [0] * len(_ADDITIVE)
-            for gauge, (have, want) in enumerate(zip(settled, target, strict=True)):
-                scope.used[gauge] += have
-                scope.total[gauge] += max(have, want)
-            if charge is not None and place in here:
-                scope.settled |= _members(charge)
-            if hold is not None and place in there:
-                scope.reached |= _members(hold)
+    for group in _groups(charges, holds):
+        rows = [*group.charges, *([group.hold] if group.hold is not None else [])]
+        for place in {place for row in rows for place in _places(row)}:
+            scope = scopes[rows[0]["tenant"], *place]
+            mine = _sum([group.own] if group.own is not None else [], place)
+            theirs = _sum(group.replaced, place)
+            wanted = _sum([group.hold] if group.hold is not None else [], place)
+            for gauge in range(len(_ADDITIVE)):
+                scope.used[gauge] += mine[gauge] + theirs[gauge]
+                scope.total[gauge] += group.reaches(mine[gauge], theirs[gauge], wanted[gauge])
+            for row in group.charges:
+                if place in _places(row):
+                    scope.settled |= _members(row)
+            if group.hold is not None and place in _places(group.hold):
+                scope.reached |= _members(group.hold)
+    _raise_disk(scopes, {(row["tenant"], row["environment"], row["stack"]): row["bytes"] for row in measured})
     return {where: scope.figures() for where, scope in scopes.items()}
+
+
+def _sum(rows: Iterable[asyncpg.Record], place: tuple[str, str]) -> list[int]:
+    here = [_amounts(row) for row in rows if place in _places(row)]
+    return [sum(column) for column in zip(*here, strict=True)] if here else [0] * len(_ADDITIVE)
+
+
+def _raise_disk(scopes: dict[Where, _Scope], measured: Mapping[Where, int]) -> None:
+    """Rule 9: a leaf has what is settled or measured; a parent what is measured, or what its children have."""
+    for tenant, environment, stack in measured:
+        for place in {("", ""), (environment, ""), (environment, stack)}:
+            scopes[tenant, *place]  # it is there, whatever is charged
+    more: dict[Where, int] = defaultdict(int)
+    for where in sorted(scopes, key=lambda each: (not each[2], not each[1])):
+        tenant, environment, stack = where
+        settled = scopes[where].used[_DISK]
+        lift = max(measured.get(where, 0), settled + more[where]) - settled
+        scopes[where].used[_DISK] += lift
+        scopes[where].total[_DISK] += lift
+        if environment:
+            more[tenant, environment if stack else "", ""] += lift
+
+
+def refold_nodes(charges: Iterable[asyncpg.Record], holds: Iterable[asyncpg.Record]) -> dict[str, tuple[int, int]]:
+    """Compute what is allocated on each node from live charges and open holds."""
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for group in _groups(charges, holds):
+        mine = _on_nodes([group.own] if group.own is not None else [])
+        theirs = _on_nodes(group.replaced)
+        wanted = _on_nodes([group.hold] if group.hold is not None else [])
+        for node, which in {*mine, *theirs, *wanted}:
+            key = (node, which)
+            found[node][which] += group.reaches(mine.get(key, 0), theirs.get(key, 0), wanted.get(key, 0))
+    return {node: (cpu, memory) for node, (cpu, memory) in found.items()}
+
+
+def _on_nodes(rows: Iterable[asyncpg.Record]) -> dict[tuple[str, int], int]:
+    found: dict[tuple[str, int], int] = defaultdict(int)
+    for row in rows:
+        for node, cpu, memory in json.loads(row["nodes"] or "[]"):
+            found[node, 0] += cpu
+            found[node, 1] += memory
+    return found
 
 
 async def problems(connection: Audited, tenants: Collection[str] | None = None) -> list[str]:
     """Return everything that does not agree, of these tenants or of all, in one snapshot of the database."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        found = await _usage_problems(connection)
+        found = await _usage_problems(connection) + await _node_problems(connection)
         for sql in _NEVER:
             found += [f"{sql.partition(chr(10))[0].strip('- ')}: {dict(row)}" for row in await connection.fetch(sql)]
     return [each for each in found if tenants is None or any(f"'{tenant}'" in each for tenant in tenants)]
@@ -119,10 +193,24 @@ _NEVER = (
 )
 
 
+async def _node_problems(connection: Audited) -> list[str]:
+    expected = refold_nodes(await connection.fetch(_CHARGES), await connection.fetch(_HOLDS))
+    stored = {
+        row["node"]: (row["cpu_allocated"], row["memory_allocated"])
+        for row in await connection.fetch("SELECT * FROM nodes")
+    }
+    return [
+        f"node {node!r} has {stored.get(node)} allocated, charges and holds come to {expected.get(node, (0, 0))}"
+        for node in sorted(expected.keys() | stored.keys())
+        if stored.get(node) != expected.get(node, (0, 0))
+    ]
+
+
 async def _usage_problems(connection: Audited) -> list[str]:
     expected = refold(
-        await connection.fetch("SELECT * FROM charges WHERE NOT gone"),
-        await connection.fetch("SELECT * FROM holds WHERE state = 'open'"),
+        await connection.fetch(_CHARGES),
+        await connection.fetch(_HOLDS),
+        await connection.fetch("SELECT * FROM measured WHERE bytes IS NOT NULL"),
     )
     nothing: Figures = ([0] * GAUGES, [0] * GAUGES)
     stored = {

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from aiokafka.errors import KafkaError
 
 from plimsoll_client import Allowed, Denied, EnforcementClient, Outcome, Unknown
-from plimsoll_client.client import CallFields
+from plimsoll_client.fields import CallFields
 from plimsoll_contracts.topics import USAGE_DELTAS
 from plimsoll_devkit.wire import Wire
 

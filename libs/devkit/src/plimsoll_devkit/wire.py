@@ -20,7 +20,8 @@ from plimsoll_contracts.topics import (
 )
 
 Headers = Sequence[tuple[str, bytes | None]]
-HEARD = tuple(topic for topic in CATALOGUE if topic.name.startswith(("quota.", "usage.", "entitlement.")))
+_FAMILIES = ("quota.", "usage.", "entitlement.", "disk.", "node.")
+HEARD = tuple(topic for topic in CATALOGUE if topic.name.startswith(_FAMILIES))
 _OUTPUTS = tuple(topic.name for topic in HEARD if "quota-enforcer" in topic.producers and topic is not QUOTA_REQUESTS)
 
 
