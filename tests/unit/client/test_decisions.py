@@ -264,6 +264,6 @@ def test_a_figure_is_explained_down_to_its_charges_and_holds(
         "measured  acme: 1KiB by walk, incomplete, 2h ago",
         "plan      team, version 3, 2h ago",
         "gate      deployments: pass",
-        "waiting   w for d9 in acme, 2h ago, until in 9m",
+        "waiting   w for d9 in acme, 2h ago, until in 9d",
     ]
     assert plimsoll(service, "quota explain acme cpy") == 2
