@@ -46,6 +46,36 @@ async def test_what_was_used_then_and_what_was_decided(running: Platform, tenant
     assert (await plimsoll(running, "decisions", "show", "nothing", "--tenant", tenant)).code == 3
 
 
+async def test_a_figure_is_explained_and_other_limits_are_tried(running: Platform, tenant: str) -> None:
+    await running.set_limits(tenant, {"cpu": 500}, environment="prod", reason="a pilot")
+    place = {"environment": "prod", "stack": "blog"}
+    await running.wire.ask(asking("adjust", tenant, deployment="d1", footprint={"cpu": 300}, **place))
+    hold = asking("reserve", tenant, deployment="d2", footprint={"cpu": 150}, **place)
+    await running.wire.ask(hold)
+
+    explained = await plimsoll(running, "quota", "explain", f"{tenant}/env:prod", "cpu")
+    assert explained.code == 0
+    for told in (
+        "cpu (reserved)  used 300m  held 150m  limit 500m  headroom 50m",
+        "-> override 500m (override, ",
+        ": a pilot",
+        "charge   300m  d1 in ",
+        "hold    +150m  d2 in ",
+        "gate      deployments: fail_open",
+    ):
+        assert told in explained.out
+    request = await plimsoll(running, "quota", "explain", hold["request_id"], "--tenant", tenant)
+    assert request.out.startswith(f"ALLOWED  {tenant}/blog/prod  reserve {hold['request_id']}")
+
+    tried = await plimsoll(running, "quota", "simulate", "--set", f"{tenant}/env:prod", "cpu=400m", "--since", "1h")
+    assert tried.code == 5
+    assert "newly refused 1   newly allowed 0" in tried.out
+    assert f"REFUSED  {hold['request_id']}  {tenant}/blog/prod  d2  X403001CPUEXC" in tried.out
+    assert f"OVER NOW  {tenant}/env:prod cpu (reserved) over by 50m: limit 400m  used 300m  held 150m" in tried.out
+    same = await plimsoll(running, "quota", "simulate", "--set", f"{tenant}/env:prod", "cpu=500m", "--since", "1h")
+    assert (same.code, "newly refused 0" in same.out) == (0, True)
+
+
 async def test_decisions_are_followed_as_they_are_made(running: Platform, tenant: str) -> None:
     command = [sys.executable, "-m", "plimsoll_client.cli", "decisions", "tail", tenant, "-o", "json"]
     command += ["--url", running.enforcer().url, "--token-file", str(running.stack.credentials.token_file)]
