@@ -53,6 +53,8 @@ class Stored:
         self._run = run
         self._caches = [StateCache(1000), StateCache(1000)]
         self._ahead = 0.0
+        self.policy = POLICY
+        """Under which requests are read."""
         text = self._run(self._pool.fetchval("SELECT pg_get_functiondef('lock_tenants'::regproc)"))
         self._lock = _MOVED.sub("clock_timestamp()", text)
         self.advance(0)
@@ -99,7 +101,7 @@ class Stored:
         return now, result, [EnforcementReply.model_validate_json(reply.value) for reply in woken]
 
     def batch(self, bodies: list[Body], facts: list[Body], process: int, *, lost: bool = False) -> Told:
-        pairs, deltas = [decoded(body) for body in bodies], facts_of(facts)
+        pairs, deltas = [decoded(body, self.policy) for body in bodies], facts_of(facts)
 
         async def work(unit: Unit) -> tuple[list[EnforcementReply], list[str]]:
             replies: list[EnforcementReply] = []

@@ -79,11 +79,11 @@ def reported(body: Body, known: Node) -> Node:
     return report_of(report, known) if report.version > known.version else known
 
 
-def decoded(body: Body) -> tuple[Ask, str]:
+def decoded(body: Body, policy: Policy = POLICY) -> tuple[Ask, str]:
     """Read a request as the service does."""
     headers = (("reply_to", b"quota.replies.model"),)
     record = Record("quota.requests", 0, 0, body["tenant"].encode(), json.dumps(body).encode(), headers)
-    asked = Decoder(Policy()).request(record)
+    asked = Decoder(policy).request(record)
     assert isinstance(asked, Asked), asked
     return asked.ask, asked.body
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
@@ -13,6 +14,7 @@ from tests.model.system import decoded
 from plimsoll_devkit.builders import POLICY
 from plimsoll_devkit.stack.private import LoopThread
 from plimsoll_quota_enforcer.domain.decide import decide
+from plimsoll_quota_enforcer.domain.multipliers import Bounds
 from plimsoll_quota_enforcer.storage.cache import StateCache
 from plimsoll_quota_enforcer.storage.unit import open_unit
 
@@ -108,6 +110,57 @@ def test_a_repeat_is_known_after_a_restart_and_to_another_process(tenant: Stored
     assert (again.repeated, again.decided_at) == (True, first.decided_at)
     assert again.hold is not None
     assert again.hold.state == "committed"
+
+
+def test_a_commit_after_expiry_adds_to_its_node_what_it_has_there_and_leaves_the_rest(tenant: Stored) -> None:
+    on_n1: Body = {"placement": {"node": "n1"}}
+    late = reserve(tenant, 3, "d1", ttl_seconds=60, **on_n1)
+    tenant.batch([late, reserve(tenant, 4, "d2", ttl_seconds=3600, **on_n1)], [], 0)
+    tenant.advance(61)
+    tenant.sweep(1)
+    assert tenant.rows().nodes == {"n1": (4, 0)}
+    tenant.restart(0)
+    tenant.batch([request(tenant, "commit", hold=late["request_id"])], [], 0)
+    assert tenant.rows().nodes == {"n1": (7, 0)}
+    tenant.close()
+
+
+def test_who_came_in_one_batch_waits_in_its_order_also_after_a_restart(tenant: Stored) -> None:
+    tenant.relimit(("", ""), {"cpu": (4, "enforce")}, 0, force=False)
+    tenant.batch([], [delta(1, {"cpu": 4})], 0)
+    waiting = [reserve(tenant, 4, f"w{n}", wait_seconds=300) | {"request_id": f"w{n}"} for n in (2, 1, 3)]
+    assert [told.code for told in tenant.batch(waiting, [], 0).replies] == [None] * 3
+    tenant.restart(1)
+    told = tenant.batch([], [delta(2, None)], 1)
+    assert [(reply.request_id, reply.allowed) for reply in told.woken] == [("w2", True)]
+    assert tenant.rows().waiters == ["w1", "w3"]
+    tenant.close()
+
+
+def test_who_was_released_while_it_waited_is_not_let_in_by_a_process_that_still_knows_it(tenant: Stored) -> None:
+    tenant.relimit(("", ""), {"cpu": (4, "enforce")}, 0, force=False)
+    tenant.batch([], [delta(1, {"cpu": 4})], 0)
+    waits = reserve(tenant, 4, "d2", wait_seconds=300)
+    tenant.batch([waits], [], 0)
+    tenant.look(1)
+    told = tenant.batch([request(tenant, "release", hold=waits["request_id"])], [], 0)
+    assert [reply.code for reply in told.woken] == ["X409007WAIREL"]
+    assert tenant.batch([], [delta(2, None)], 1).woken == []
+    assert tenant.rows().usage["", ""]["cpu", "reserved"] == (0, 0)
+    tenant.close()
+
+
+def test_bounds_that_were_narrowed_make_nobody_unreadable_who_waits(tenant: Stored) -> None:
+    """The request is read as when it came: its tenant goes on."""
+    wide = replace(POLICY, bounds=Bounds(500, 3000))
+    tenant.relimit(("", ""), {"cpu": (1, "enforce")}, 0, force=False)
+    tenant.batch([], [delta(1, {"cpu": 1})], 0)
+    tenant.policy = wide
+    tenant.batch([reserve(tenant, 1, "d2", wait_seconds=300, multipliers={"limit_milli": 3000})], [], 0)
+    tenant.policy = POLICY
+    tenant.restart(0)
+    assert len(tenant.batch([], [delta(2, None)], 0).woken) == 1
+    tenant.close()
 
 
 def test_a_second_process_waits_for_the_guard_and_decides_on_what_the_first_has_left(

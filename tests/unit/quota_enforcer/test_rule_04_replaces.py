@@ -58,6 +58,9 @@ def test_the_new_deployments_own_charge_counts_with_what_it_replaces() -> None:
     assert tenant.ask(reserve("r1", "new", content(cpu=9), replaces=("o0",))).allowed
     assert tenant.total(CPU) == 9
     tenant.ask(release("x1", "r1"))
+    tenant.ask(reserve("r0", "new", content(cpu=5), replaces=("o0",)))
+    assert tenant.total(CPU) == 4 + 3
+    tenant.ask(release("x0", "r0"))
     tenant.ask(reserve("r2", "new", content(cpu=5), replaces=("o0",), surge=True))
     assert tenant.total(CPU) == 4 + 5
 
