@@ -133,7 +133,7 @@ def _append(batch: BatchBuilder, message: Message) -> bool:
     return added is not None
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=20_000)
 def _hash(key: bytes) -> int:
     """Hash as Java's client does; in Python it costs more than sending."""
     hashed: int = murmur2(key)

@@ -54,7 +54,7 @@ def _members(content: Content) -> Members:
     return _members_of(content.place, content.app)
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=10_000)
 def _members_of(place: Place, app: str) -> Members:
     environment, stack = place
     found: list[Member] = []
