@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
-from plimsoll_devkit.demo import alarm, chapters, crash
+from plimsoll_devkit.demo import alarm, changes, chapters, crash
 from plimsoll_devkit.demo.story import Story
 from plimsoll_devkit.demo.world import connected
 from plimsoll_devkit.stack import assembly, containers, external, table
@@ -109,6 +109,8 @@ async def _tell(stack: PrivateStack, story: Story, names: Sequence[str]) -> None
     suffix = f"-{secrets.token_hex(2)}" if lasting else ""
     async with connected(stack, story, context_file, suffix) as world:
         for chapter in (chapters.entitlements, chapters.limits, chapters.allow, chapters.deny, chapters.race):
+            await chapter(world)
+        for chapter in (changes.install, changes.capacity, changes.ask_for_more):
             await chapter(world)
         await crash.crash(world)
         await alarm.fail_open(world)

@@ -4,6 +4,7 @@ import asyncio
 
 from plimsoll_client import Allowed, Denied, Outcome
 from plimsoll_contracts import codes
+from plimsoll_devkit.demo.story import verdict
 from plimsoll_devkit.demo.world import World, until
 
 _PROD = {"environment": "prod", "stack": "blog", "app": "web"}
@@ -63,7 +64,7 @@ async def allow(world: World) -> None:
         " into a charge.",
     )
     outcome = await world.reserve(tenant=acme, deployment="web-1", footprint={"cpu": "3200m"}, **_PROD)
-    world.story.expect("reserve of 3200m on a limit of 4000m", "allowed", _verdict(outcome))
+    world.story.expect("reserve of 3200m on a limit of 4000m", "allowed", verdict(outcome))
     if isinstance(outcome, Allowed):
         await world.commit(acme, outcome.request_id)
     used, held = await world.figures(acme, "prod", "cpu")
@@ -86,16 +87,16 @@ async def deny(world: World) -> None:
     )
     refused = await world.reserve(tenant=acme, deployment="web-3", footprint={"cpu": "500m"}, **_PROD)
     violation = next(iter(refused.violations), None) if isinstance(refused, Denied) else None
-    world.story.expect("reserve of 500m where 300m are left", _TOO_MUCH, _verdict(refused))
+    world.story.expect("reserve of 500m where 300m are left", _TOO_MUCH, verdict(refused))
     world.story.expect("largest amount that would fit", "300m", f"{violation.would_fit}m" if violation else "nothing")
     used, held = await world.figures(acme, "prod", "cpu")
     world.story.expect("cpu of acme/env:prod after it", "3200m used, 500m held", f"{used}m used, {held}m held")
     fits = violation.would_fit if violation else 0
     exact = await world.reserve(tenant=acme, deployment="web-4", footprint={"cpu": f"{fits}m"}, **_PROD)
-    world.story.expect("reserve of exactly that much", "allowed", _verdict(exact))
+    world.story.expect("reserve of exactly that much", "allowed", verdict(exact))
     world.story.say("initech has no limit, but billing has blocked its cpu: that is 402 (pay), never 403 (limit).")
     unpaid = await world.reserve(tenant=initech, deployment="web-1", footprint={"cpu": "500m"}, **_PROD)
-    world.story.expect("reserve of a blocked tenant", codes.QUOTA_BLOCKED.code, _verdict(unpaid))
+    world.story.expect("reserve of a blocked tenant", codes.QUOTA_BLOCKED.code, verdict(unpaid))
 
 
 async def race(world: World) -> None:
@@ -117,20 +118,10 @@ async def race(world: World) -> None:
             on_unknown="closed",
         )
 
-    verdicts = [_verdict(outcome) for outcome in await asyncio.gather(*map(ask, range(_RACERS)))]
-    counts = {verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))}
-    world.story.came("replies", ", ".join(f"{count} x {verdict}" for verdict, count in counts.items()))
+    verdicts = [verdict(outcome) for outcome in await asyncio.gather(*map(ask, range(_RACERS)))]
+    counts = {one: verdicts.count(one) for one in sorted(set(verdicts))}
+    world.story.came("replies", ", ".join(f"{count} x {one}" for one, count in counts.items()))
     await world.plimsoll("quota", "status", globex)
     allowed, denied = verdicts.count("allowed"), verdicts.count(codes.VAPPS_EXCEEDED.code)
     world.story.expect("50 reserves on a limit of 10", "10 allowed, 40 denied", f"{allowed} allowed, {denied} denied")
     world.story.expect("vApps held afterwards", _PLACES, (await world.figures(globex, "prod", "vapps"))[1])
-
-
-def _verdict(outcome: Outcome) -> str:
-    match outcome:
-        case Allowed():
-            return "allowed"
-        case Denied(code=code):
-            return code
-        case _:
-            return str(outcome)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
+from plimsoll_client import Allowed, Denied
+
 _WIDTH = 100
 
 
@@ -110,3 +112,14 @@ def shown(value: object) -> str:
     if isinstance(value, set | frozenset | list | tuple):
         return ", ".join(sorted(map(str, value))) or "none"
     return str(value)
+
+
+def verdict(outcome: object) -> str:
+    """An answer in one word: allowed, or the code of the refusal."""
+    match outcome:
+        case Allowed():
+            return "allowed"
+        case Denied(code=code):
+            return code
+        case _:
+            return str(outcome)

@@ -26,7 +26,7 @@ from plimsoll_devkit.stack.private import PrivateStack
 
 ENFORCER = "quota-enforcer"
 PLIMSOLL = Path(sys.executable).with_name("plimsoll")
-_TOLD = ("allowed", "code", "message", "fail_open", "hold", "settled", "seq")
+_TOLD = ("allowed", "code", "message", "fail_open", "hold", "settled", "replaced", "nodes", "waited_ms", "seq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ class World:
 
     async def reserve(self, **fields: Any) -> Outcome:
         """Reserve over Kafka as a flow does, and show question and answer."""
-        self.story.sent(QUOTA_REQUESTS.name, {"verb": "reserve", **fields})
+        told = {name: f"{value[:40]}..." if name == "compose" else value for name, value in fields.items()}
+        self.story.sent(QUOTA_REQUESTS.name, {"verb": "reserve", **told})
         outcome = await self.client.reserve(**fields, on_unknown="closed")
         self.answered(outcome)
         return outcome
