@@ -1,6 +1,7 @@
 """How do flows ask: one client, five verbs, and an outcome that is always one of three."""
 
 import asyncio
+import math
 import os
 import socket
 import time
@@ -176,8 +177,7 @@ class EnforcementClient:
         if not self._channel.started:
             raise RuntimeError("the client is not started: use it as `async with EnforcementClient(...) as client`")
         self.counters.calls += 1
-        # Whoever waits for room is answered when it comes, or when the wait ends.
-        seconds = body.pop("timeout", self._timeout) + body.get("wait_seconds", 0)
+        seconds = body.pop("timeout", self._timeout)
         outcome = await self._outcome(model, name_request(body), seconds, proceed=proceed)
         self._count(outcome, is_fact=proceed is None)
         return outcome
@@ -187,12 +187,14 @@ class EnforcementClient:
     ) -> Outcome:
         request_id = body["request_id"]
         try:
-            encoded = _dump(model.model_validate(body))
+            request = model.model_validate(body)
+            encoded = _dump(request)
         except ValidationError as error:
             return denied(request_id, code_of(error), explain(error))
         if len(encoded) > self._max_request_bytes:
             return denied(request_id, TOO_LARGE, f"{len(encoded)} bytes, {self._max_request_bytes} are allowed")
-        reply = await self._exchange(body["tenant"].encode(), encoded, seconds, is_fact=proceed is None)
+        waits = getattr(request, "wait_seconds", 0)
+        reply = await self._exchange(body["tenant"].encode(), encoded, seconds, waits, is_fact=proceed is None)
         if isinstance(reply, Failure):
             return Unknown(request_id, reply.reason, reply.detail, bool(proceed))
         try:
@@ -200,26 +202,38 @@ class EnforcementClient:
         except ValidationError as error:
             return Unknown(request_id, UnknownReason.BAD_REPLY, explain(error), bool(proceed))
 
-    async def _exchange(self, key: bytes, body: bytes, seconds: float, *, is_fact: bool) -> bytes | Failure:
-        """Try twice inside the deadline, with the same bytes: the second try starts when half the time is gone."""
-        now = asyncio.get_running_loop().time()
-        until = now + seconds
+    async def _exchange(self, key: bytes, body: bytes, seconds: float, waits: int, *, is_fact: bool) -> bytes | Failure:
+        """Try twice inside the deadline, with the same bytes: the second try starts when half the time is gone.
+
+        Whoever waits for room is answered when it comes, or when the wait ends. It asks again every ``seconds``: an
+        answer that was lost on its way is given again, and what waits still is told where its answer goes now.
+        """
+        until = asyncio.get_running_loop().time() + seconds + waits
         # A fact stays true however late it comes, so only a question carries its deadline.
-        deadline_ms = None if is_fact else int((time.time() + seconds) * 1000)
+        deadline_ms = None if is_fact else int((time.time() + seconds + waits) * 1000)
         try:
             async with asyncio.timeout_at(until):
                 await self._slots.acquire()
         except TimeoutError:
             return Failure(UnknownReason.OVERLOADED, "too many calls of this client are in flight")
         try:
-            half = (asyncio.get_running_loop().time() + until) / 2
-            first = await self._channel.ask(key, body, deadline_ms=deadline_ms, until=half)
-            if not isinstance(first, Failure) or first.reason is UnknownReason.STOPPED:
-                return first
-            self.counters.retries += 1
-            return await self._channel.ask(key, body, deadline_ms=deadline_ms, until=until)
+            return await self._tries(key, body, deadline_ms, until, 2 + math.ceil(waits / max(seconds, 1.0)))
         finally:
             self._slots.release()
+
+    async def _tries(
+        self, key: bytes, body: bytes, deadline_ms: int | None, until: float, tries: int
+    ) -> bytes | Failure:
+        loop = asyncio.get_running_loop()
+        for left in range(tries, 1, -1):
+            ends = loop.time() + (until - loop.time()) / left
+            answer = await self._channel.ask(key, body, deadline_ms=deadline_ms, until=ends)
+            if not isinstance(answer, Failure) or answer.reason is UnknownReason.STOPPED:
+                return answer
+            self.counters.retries += 1
+            if left > 2:  # noqa: PLR2004  the broker's refusal at once must not use up all tries at once
+                await asyncio.sleep(ends - loop.time())
+        return await self._channel.ask(key, body, deadline_ms=deadline_ms, until=until)
 
     def _count(self, outcome: Outcome, *, is_fact: bool) -> None:
         counters = self.counters

@@ -5,7 +5,15 @@ from enum import StrEnum
 from typing import Literal
 
 from plimsoll_contracts.codes import CODES, DEADLINE_PASSED, HOLD_EXPIRED, Code
-from plimsoll_contracts.enforcement import EnforcementReply, HoldState, HoldView, Verb, Violation
+from plimsoll_contracts.enforcement import (
+    CapacityShortfall,
+    EnforcementReply,
+    HoldState,
+    HoldView,
+    Settled,
+    Verb,
+    Violation,
+)
 
 OnUnknown = Literal["open", "closed"]
 """What the caller wants where no verdict came: go on without one (``open``), or stop (``closed``)."""
@@ -45,6 +53,26 @@ class Allowed:
         """The hold behind a reserve."""
         return self.reply.hold
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes on which room is held."""
+        return self.reply.nodes
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was read differently than may be expected, such as a service without resources."""
+        return self.reply.notes
+
+    @property
+    def waited_ms(self) -> int | None:
+        """How long it waited for room, in milliseconds; None if it did not."""
+        return self.reply.waited_ms
+
+    @property
+    def replaced(self) -> tuple[Settled, ...]:
+        """What a commit did to the deployments that it replaces."""
+        return self.reply.replaced
+
 
 @dataclass(frozen=True, slots=True)
 class Denied:
@@ -61,6 +89,11 @@ class Denied:
     def proceed(self) -> bool:
         """Whether the caller may go on: no."""
         return False
+
+    @property
+    def capacity(self) -> tuple[CapacityShortfall, ...]:
+        """Where there is no room on nodes."""
+        return self.reply.capacity if self.reply is not None else ()
 
     @property
     def remedy(self) -> str:

@@ -46,6 +46,7 @@ class Reservation:
     - A commit that is refused raises ``QuotaDenied``; one without an answer raises ``QuotaUnknown`` unless
       ``on_unknown`` is ``"open"``. The deployment runs then and is not known to be recorded: commit again.
     - After an Unknown reserve the service may know no hold. What runs is then told with ``adjust``.
+    - Whoever is cancelled while it waits for room waits no more: the request is released.
     """
 
     def __init__(self, asker: Asker, body: Mapping[str, Any], on_unknown: OnUnknown) -> None:
@@ -73,15 +74,25 @@ class Reservation:
         return self._ask().__await__()
 
     async def _ask(self) -> Outcome:
-        self.outcome = await self._asker.reserve_once(self._body, self._on_unknown)
+        try:
+            self.outcome = await self._asker.reserve_once(self._body, self._on_unknown)
+        except asyncio.CancelledError:
+            # It may be let in after its caller has gone, and would then hold room that nobody uses.
+            if self._waits:
+                await self._asker.abandon(self._body["tenant"], self.hold)
+            raise
         return self.outcome
+
+    @property
+    def _waits(self) -> bool:
+        return bool(self._body.get("wait_seconds"))
 
     async def __aenter__(self) -> Self:
         try:
             outcome = await self._ask()
         except asyncio.CancelledError:
-            # It may be held, or wait for room and be held later: for nobody.
-            await self._asker.abandon(self._body["tenant"], self.hold)
+            if not self._waits:  # it may be held all the same, for nobody
+                await self._asker.abandon(self._body["tenant"], self.hold)
             raise
         if isinstance(outcome, Denied):
             raise QuotaDenied(outcome)
@@ -111,6 +122,8 @@ class Reservation:
         unheld = isinstance(self.outcome, Unknown) and isinstance(outcome, Denied) and outcome.code == HOLD_CLOSED.code
         if not unheld:
             return outcome
+        if self._waits:  # it may wait still
+            await self._asker.abandon(tenant, self.hold)
         outcome = await self._asker.adjust_as_reserved(body, self.revision, **where)
         for name in body.get("replaces", ()):
             ended = self.replaced.get(name)
