@@ -145,6 +145,14 @@ def test_a_deployment_may_use_the_room_that_it_has() -> None:
     assert used(tenant) == {"n1": 10}
 
 
+def test_in_a_pool_too_a_deployment_may_grow_into_its_room_and_what_is_free_beside_it() -> None:
+    tenant = with_nodes(n1=10)
+    ask(tenant, "r1", "d1", pooled(4))
+    tenant.ask(commit("c1", "r1"))
+    assert ask(tenant, "r2", "d1", pooled(11)).shortfalls[0].largest_free == 10
+    assert placed(ask(tenant, "r3", "d1", pooled(9))) == {"n1": 9}
+
+
 def test_a_replacement_uses_the_room_of_what_it_replaces_and_a_surge_does_not() -> None:
     tenant = with_nodes(n1=10)
     ask(tenant, "r1", "d1", on("n1", 8))

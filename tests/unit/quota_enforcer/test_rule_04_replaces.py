@@ -174,6 +174,17 @@ def test_a_deployment_is_in_at_most_one_open_hold_as_target_or_as_replaced() -> 
     assert tenant.ask(check("x", content(cpu=1), replaces=("o1",))).allowed
 
 
+def test_what_a_hold_binds_is_bound_and_freed_within_one_batch_too() -> None:
+    tenant = running(100, 1)
+    asks = [
+        reserve("r1", "new", content(cpu=2), replaces=("o0",)),
+        reserve("r2", "o0", content(cpu=1)),
+        release("x1", "r1"),
+        reserve("r3", "o0", content(cpu=2)),
+    ]
+    assert [decision.code for decision in tenant.batch(asks)] == [None, codes.HOLD_OPEN, None, None]
+
+
 def test_superseding_closes_the_old_group_and_frees_whom_the_new_one_does_not_name() -> None:
     tenant = running(10, 3, 4)
     tenant.ask(reserve("r1", "new", content(cpu=10), replaces=("o0", "o1")))

@@ -15,7 +15,8 @@ from plimsoll_devkit.builders import BLOG, NO_BILLING, Tenant, content, reserve
 from plimsoll_quota_enforcer.domain.book import Book
 from plimsoll_quota_enforcer.domain.decide import decide, expire, settle_facts
 from plimsoll_quota_enforcer.domain.model import TENANT, Content, Hold
-from plimsoll_quota_enforcer.domain.tally import NO_USAGE, Share
+from plimsoll_quota_enforcer.domain.shares import Share
+from plimsoll_quota_enforcer.domain.tally import NO_USAGE
 
 
 @given(histories)

@@ -23,6 +23,7 @@ from plimsoll_quota_enforcer.domain.model import (
     NodeShare,
     Place,
 )
+from plimsoll_quota_enforcer.domain.shares import Share, share_of
 from plimsoll_quota_enforcer.domain.state import (
     OVER,
     Change,
@@ -37,7 +38,7 @@ from plimsoll_quota_enforcer.domain.state import (
     Settlement,
     TenantState,
 )
-from plimsoll_quota_enforcer.domain.tally import INT64_MAX, Share, share_of
+from plimsoll_quota_enforcer.domain.tally import INT64_MAX
 
 
 class Book:

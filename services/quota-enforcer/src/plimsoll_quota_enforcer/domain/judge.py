@@ -12,8 +12,8 @@ from plimsoll_quota_enforcer.domain.book import Book, with_nodes_of
 from plimsoll_quota_enforcer.domain.limits import ceiling
 from plimsoll_quota_enforcer.domain.model import GAUGES, Ask, Content, Gauge, Hold, Lack, Place, chain
 from plimsoll_quota_enforcer.domain.placing import Placed
+from plimsoll_quota_enforcer.domain.shares import Share, share_of
 from plimsoll_quota_enforcer.domain.state import Decision, GateVerdict, Passage, Shortfall, Violation
-from plimsoll_quota_enforcer.domain.tally import Share, share_of
 from plimsoll_quota_enforcer.domain.values import value
 
 OVERFLOW = "a figure of this tenant would no longer fit in 64 bits"

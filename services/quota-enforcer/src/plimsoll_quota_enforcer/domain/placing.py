@@ -9,8 +9,8 @@ from plimsoll_contracts import codes
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.enforcement import HoldState
 from plimsoll_quota_enforcer.domain.model import Ask, Content, Fact, Node, NodeShare, Placing, Replica
+from plimsoll_quota_enforcer.domain.shares import Share
 from plimsoll_quota_enforcer.domain.state import Shortfall, TenantState
-from plimsoll_quota_enforcer.domain.tally import Share
 
 Room = tuple[int, int]
 """Millicores and bytes."""

@@ -12,8 +12,9 @@ from plimsoll_contracts.quantities import render
 from plimsoll_quota_enforcer import answers
 from plimsoll_quota_enforcer.domain.model import GAUGES, Hold, Place
 from plimsoll_quota_enforcer.domain.placing import moved
+from plimsoll_quota_enforcer.domain.shares import shares
 from plimsoll_quota_enforcer.domain.state import TenantState
-from plimsoll_quota_enforcer.domain.tally import NO_USAGE, shares
+from plimsoll_quota_enforcer.domain.tally import NO_USAGE
 from plimsoll_quota_enforcer.storage import loading
 from plimsoll_quota_enforcer.storage.doctor import Examined, counted, listed
 from plimsoll_quota_enforcer.storage.queries import QUERIES
