@@ -344,8 +344,21 @@ def test_what_would_have_been_refused_would_not_have_run() -> None:
     assert report.left_out == 3
     log.tell("d1", 9, None)
     log.tell("d1", 10, content(cpu=3))  # a new life
-    log.ask(reserve("f", "d3", content(cpu=4)))
+    log.ask(reserve("f", "d3", content(cpu=1)))
     assert [each.recorded.ask.request_id for each in replayed(begin, log, tried(cpu=5)).report.refusals] == ["a", "f"]
+
+
+def test_what_is_gone_keeps_its_revision_in_a_replay_too() -> None:
+    for early in (True, False):
+        log, begin = story(cpu=5)
+        log.tell("d1", 5, content(cpu=4))
+        log.tell("d1", 6, None)
+        if early:
+            log = log.since_now()
+            begin = log.state()
+        log.ask(adjust("a", "d1", content(cpu=4), 3))  # too old to count
+        log.ask(reserve("b", "d2", content(cpu=3)))
+        assert not replayed(begin, log).report.differs
 
 
 def test_a_higher_limit_lets_in_and_whoever_asks_again_is_not_refused_for_it() -> None:
