@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from plimsoll_contracts.topics import NODE_REPORTS
 from plimsoll_devkit.platform import Platform, eventually
+from plimsoll_devkit.wire import asking
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -23,7 +25,13 @@ async def run(running: Platform, name: str, *arguments: str) -> str:
 
 
 def test_every_example_is_run_here() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"ask", "plain_caller", "faststream_publisher", "flow"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {
+        "ask",
+        "plain_caller",
+        "faststream_publisher",
+        "flow",
+        "rollout",
+    }
 
 
 async def test_four_headers_and_json_are_enough(running: Platform) -> None:
@@ -60,6 +68,34 @@ async def test_a_flow_commits_what_it_installed_and_gives_back_what_it_did_not(r
     denied = await run(running, "flow", "flow", "3", "4g")
     assert denied.startswith("not installed: X403001CPUEXC")
     await running.audit()
+
+
+async def test_an_upgrade_takes_its_predecessors_room_waits_for_more_and_is_placed(running: Platform) -> None:
+    await running.set_limits("rollout", {"cpu": 1000})
+    node = {"node": "rollout-1", "version": 1, "pool": "rollout", "capacity": {"cpu": 900, "memory": "2g"}}
+    await running.wire.tell(NODE_REPORTS, node, key="rollout-1")
+
+    async def reported() -> bool:
+        return bool(await running.database.fetchval("SELECT count(*) FROM nodes WHERE node = 'rollout-1'"))
+
+    await eventually(reported, what="the node")
+    old = {"environment": "prod", "stack": "blog", "deployment": "blog-v1", "revision": 1}
+    await running.wire.ask(asking("adjust", "rollout", **old, footprint={"cpu": 600}))
+    arguments = ("rollout", str(EXAMPLES / "compose" / "wordpress.yaml"), "--pool", "rollout")
+    refused = await run(running, "rollout", *arguments)
+    assert refused.startswith("not upgraded: X403012SWMPOL")
+    assert "(largest free cpu: 900)" in refused
+    waiting = asyncio.create_task(run(running, "rollout", *arguments, "--wait", "20"))
+
+    async def waits() -> bool:
+        return bool(await running.database.fetchval("SELECT count(*) FROM waiters WHERE tenant = 'rollout'"))
+
+    await eventually(waits, what="the upgrade waits")
+    larger = {**node, "version": 2, "capacity": {"cpu": 2000, "memory": "2g"}}
+    await running.wire.tell(NODE_REPORTS, larger, key="rollout-1")
+    told = (await waiting).splitlines()
+    assert told == ["placed on rollout-1", "room came after a wait", "upgraded; blog-v1 has ended"]
+    assert await running.used("rollout", "cpu") == (1000, 0)
 
 
 async def test_the_example_of_the_readme_deploys_what_fits(running: Platform) -> None:
