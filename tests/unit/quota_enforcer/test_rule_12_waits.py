@@ -316,8 +316,9 @@ def test_room_on_a_node_is_kept_from_whoever_would_take_of_it_by_its_name_or_by_
     assert tenant.ask(check("x2", content(cpu=1), **small)).code is codes.WAITER_AHEAD
     assert tenant.ask(check("x2", content(cpu=1), **on("n2", 1))).allowed
     assert tenant.ask(check("x2", content(cpu=1))).allowed
-    tenant.ask(commit("c0", "r0"))
-    assert tenant.ask(check("d0", content(cpu=1), **small)).allowed, "less than it has there"
+    assert tenant.ask(reserve("r1", "d0", content(cpu=1), supersedes="r0", **small)).allowed, "less than was held there"
+    tenant.ask(commit("c1", "r1"))
+    assert tenant.ask(check("d0", content(cpu=1), **small)).allowed, "no more than it has there"
     tenant.ask(release("x1", "w1"))
     tenant.ask(waiting("w2", "x1", content(cpu=4), placing=Placing("", "p", {}, (Replica("", 1, 4, 0),))))
     tenant.wait(60)
