@@ -13,19 +13,9 @@ from plimsoll_client import Allowed, EnforcementClient, QuotaDenied, QuotaUnknow
 from plimsoll_client.fields import ReserveFields
 
 
-async def upgrade(client: EnforcementClient, tenant: str, compose: str, fields: ReserveFields) -> str:
+async def upgrade(client: EnforcementClient, tenant: str, fields: ReserveFields) -> str:
     """Install the new version beside nothing: the old one's room is the new one's, and ends with its commit."""
-    reservation = client.reserve(
-        tenant=tenant,
-        environment="prod",
-        stack="blog",
-        app="blog",
-        deployment="blog-v2",
-        compose=compose,
-        replaces=["blog-v1"],
-        on_unknown="closed",
-        **fields,
-    )
+    reservation = client.reserve(tenant=tenant, deployment="blog-v2", on_unknown="closed", **fields)
     try:
         async with reservation as held:
             outcome = held.outcome
@@ -52,11 +42,18 @@ async def main() -> None:
     reader.add_argument("--pool")
     reader.add_argument("--wait", type=int, default=0)
     said = reader.parse_args()
-    fields: ReserveFields = {"wait_seconds": said.wait}
+    fields: ReserveFields = {
+        "environment": "prod",
+        "stack": "blog",
+        "app": "blog",
+        "compose": said.compose.read_text(),
+        "replaces": ["blog-v1"],
+        "wait_seconds": said.wait,
+    }
     if said.pool:
         fields["placement"] = {"pool": said.pool}
     async with EnforcementClient(bootstrap(), caller="flows") as client:
-        print(await upgrade(client, said.tenant, said.compose.read_text(), fields))
+        print(await upgrade(client, said.tenant, fields))
 
 
 if __name__ == "__main__":
