@@ -73,17 +73,33 @@ async def _look(name: str, examined: Examined, before: list[Finding], until: flo
     skipped = not_looked_at(name, before)
     if skipped is not None:
         return skipped
-    seconds = min(CHECK_SECONDS, until - time.monotonic())
-    try:
-        async with asyncio.timeout(max(seconds, 0)):
-            return await _check(name, examined)
-    except TimeoutError:
-        verdict = Verdict.FAIL if name in ("database", "broker") else Verdict.UNKNOWN
-        return found(name, verdict, f"no answer within {max(seconds, 0):.1f} s")
-    except Exception as error:  # noqa: BLE001 - whatever a check raises is its finding; the others still have theirs
-        verdict = Verdict.FAIL if name in ("database", "broker") else Verdict.UNKNOWN
+    seconds = max(0.0, min(CHECK_SECONDS, until - time.monotonic()))
+    # Not awaited once its time is up: a session with a frozen server takes long to give back.
+    task = asyncio.create_task(_check(name, examined))
+    _running.add(task)
+    task.add_done_callback(_ended)
+    await asyncio.wait({task}, timeout=seconds)
+    if not task.done():
+        task.cancel()
+        return _no_answer(name, f"within {seconds:.1f} s")
+    if (error := task.exception()) is not None:
         # The kind of error only: a driver's message may carry an address or a password.
-        return found(name, verdict, f"no answer: {type(error).__name__}")
+        return _no_answer(name, f"({type(error).__name__})")
+    return task.result()
+
+
+_running: set[asyncio.Task[Finding]] = set()
+
+
+def _ended(task: asyncio.Task[Finding]) -> None:
+    _running.discard(task)
+    if not task.cancelled():
+        task.exception()  # looked at, so that nobody logs it as forgotten
+
+
+def _no_answer(name: str, why: str) -> Finding:
+    verdict = Verdict.FAIL if name in ("database", "broker") else Verdict.UNKNOWN
+    return found(name, verdict, f"no answer {why}")
 
 
 async def _check(name: str, examined: Examined) -> Finding:
