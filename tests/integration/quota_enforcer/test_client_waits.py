@@ -46,6 +46,7 @@ async def test_who_waited_over_a_crash_for_longer_than_its_timeout_is_let_in(
 ) -> None:
     task = asyncio.create_task(ask(waiting(quota, tenant, 40)))
     await in_queue(quota, tenant)
+    await asyncio.sleep(2.1)  # the timeout, which comes on top of the wait
     await quota.enforcer().kill()
     await quota.enforcer().start()
     await quota.enforcer().ready(PARTITIONS)
