@@ -163,6 +163,20 @@ async def test_it_is_cut_at_so_many_decisions_and_says_where(
     assert (found.replayed, found.cut, found.replayed_until) == (3, True, fourth["decided_at"])
 
 
+async def test_it_is_cut_at_so_many_tenants_and_says_so(
+    quota: Platform, wire: Wire, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = unique()
+    for name in (tenant, other):
+        await wire.ask(asking("adjust", name))
+    monkeypatch.setattr(simulating, "TENANTS_MAX", 1)
+    begin = datetime.now(UTC) - timedelta(hours=1)
+    pool: asyncpg.Pool = quota.database
+    two = {name: {("", ""): {}} for name in (tenant, other)}
+    found = await simulating.simulate(pool, POLICY, Tried(begin, scopes=two))
+    assert (found.tenants, found.replayed, found.cut, found.replayed_until) == (1, 1, True, begin)
+
+
 async def test_enforcement_goes_on_while_a_simulation_reads(quota: Platform, wire: Wire, tenant: str) -> None:
     async with (
         quota.database.acquire() as connection,

@@ -176,7 +176,7 @@ class Simulated(Event):
     differs: Mapping[str, int] = {}
     """Decisions that even the limits of then did not come to again, by why; they are in neither list."""
     cut: bool = False
-    """There are more decisions than are replayed at once: only the first were."""
+    """There are more decisions, or tenants, than are replayed at once: only the first were."""
     replayed_until: Instant | None = None
     """Where it was cut."""
     over_now: tuple[Exceeded, ...] = ()

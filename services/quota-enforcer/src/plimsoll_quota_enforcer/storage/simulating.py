@@ -81,7 +81,8 @@ class _Sum:
 async def simulate(pool: asyncpg.Pool, policy: Policy, tried: Tried) -> Simulated:
     """Decide again what was decided since then, as it was and under the limits that are tried. One at a time.
 
-    At most ``DECISIONS_MAX`` decisions, in the order of tenants and of their histories. What is read is one snapshot.
+    At most ``DECISIONS_MAX`` decisions of ``TENANTS_MAX`` tenants, in the order of tenants and of their histories;
+    where there are more, that is told. What is read is one snapshot.
 
     Raises:
         HistoryRefused: it begins before what is kept or known, or there is too much to read.
@@ -95,7 +96,10 @@ async def simulate(pool: asyncpg.Pool, policy: Policy, tried: Tried) -> Simulate
         ):
             now = await hold_history(connection)
             defaults = await loading.load_defaults(connection)
-            for tenant in await _tenants(connection, tried):
+            tenants = await _tenants(connection, tried)
+            if len(tenants) > TENANTS_MAX:
+                came_to.cut_at = tried.since
+            for tenant in tenants[:TENANTS_MAX]:
                 left = DECISIONS_MAX - came_to.total.replayed
                 if left <= 0:
                     came_to.cut_at = came_to.cut_at or tried.since
@@ -104,7 +108,8 @@ async def simulate(pool: asyncpg.Pool, policy: Policy, tried: Tried) -> Simulate
                 await known_then(connection, tenant, max(tried.since, await _begin(connection, tenant)), now)
                 present = (await loading.load(connection, {tenant: 0}, defaults, policy))[tenant]
                 replay = await _replay(connection, policy, tried.since, present, proposal)
-                came_to.cut_at = await _feed(connection, policy, (tenant, tried.since), replay, left)
+                cut_at = await _feed(connection, policy, (tenant, tried.since), replay, left)
+                came_to.cut_at = cut_at or came_to.cut_at
                 came_to.add(tenant, replay.report)
                 came_to.over += [_exceeded(tenant, each) for each in over_now(present, proposal, now, policy)]
     except asyncpg.QueryCanceledError:
@@ -113,11 +118,12 @@ async def simulate(pool: asyncpg.Pool, policy: Policy, tried: Tried) -> Simulate
 
 
 async def _tenants(connection: Connection, tried: Tried) -> Sequence[str]:
-    """Return whom it concerns: those named, or with defaults all."""
+    """Return whom it concerns: those named, or with defaults all; one more than are replayed where there are more."""
     if not tried.defaults:
         return sorted(tried.scopes)
-    found = await connection.fetch(QUERIES["list_tenants"], "", TENANTS_MAX, None)
-    return sorted({row["tenant"] for row in found} | set(tried.scopes))
+    found = await connection.fetch(QUERIES["list_tenants"], "", TENANTS_MAX + 1, None)
+    # Those that are named come first: nobody asks about them to have them cut off.
+    return [*sorted(tried.scopes), *(row["tenant"] for row in found if row["tenant"] not in tried.scopes)]
 
 
 async def _begin(connection: Connection, tenant: str) -> datetime:
