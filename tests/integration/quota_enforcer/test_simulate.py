@@ -14,6 +14,8 @@ from plimsoll_contracts.topics import USAGE_DELTAS
 from plimsoll_devkit.builders import POLICY
 from plimsoll_devkit.platform import Platform, eventually
 from plimsoll_devkit.wire import Wire, asking, unique
+from plimsoll_quota_enforcer.domain.declare import Declaration
+from plimsoll_quota_enforcer.domain.model import TENANT, Place
 from plimsoll_quota_enforcer.storage import simulating
 from plimsoll_quota_enforcer.storage.history import hold_history
 from plimsoll_quota_enforcer.storage.simulating import Tried
@@ -172,7 +174,7 @@ async def test_it_is_cut_at_so_many_tenants_and_says_so(
     monkeypatch.setattr(simulating, "TENANTS_MAX", 1)
     begin = datetime.now(UTC) - timedelta(hours=1)
     pool: asyncpg.Pool = quota.database
-    two = {name: {("", ""): {}} for name in (tenant, other)}
+    two: dict[str, dict[Place, Declaration]] = {name: {TENANT: {}} for name in (tenant, other)}
     found = await simulating.simulate(pool, POLICY, Tried(begin, scopes=two))
     assert (found.tenants, found.replayed, found.cut, found.replayed_until) == (1, 1, True, begin)
 
