@@ -125,3 +125,24 @@ async def test_a_bad_report_is_set_aside_and_nothing_stops(
     await wire.dead_letter(await wire.tell(NODE_REPORTS, {**good, **breakage}, key=node))
     assert (await wire.ask(asking("reserve", tenant))).allowed
     assert quota.enforcer().runs
+
+
+async def test_an_older_report_that_comes_late_changes_nothing(quota: Platform, wire: Wire, tenant: str) -> None:
+    node = unique("n")
+    report = {"node": node, "pool": "w", "capacity": {"cpu": 100, "memory": 1}}
+    late = {**report, "version": 2, "capacity": {"cpu": 1, "memory": 1}, "pool": "other"}
+    for body in ({**report, "version": 3}, late, {**late, "version": 3}):
+        await wire.tell(NODE_REPORTS, body, key=node)
+    last = unique("n")  # of the same partition or not: both are read by the time the node is asked for
+    await wire.tell(NODE_REPORTS, {**report, "node": last, "version": 1}, key=last)
+    counted = await quota.counted()
+    await wire.tell(NODE_REPORTS, late, key=node)
+
+    async def is_read() -> bool:
+        return await counted.since("quota_node_reports_total", outcome="stale") >= 1
+
+    await eventually(is_read, what="the late report")
+    row = await quota.database.fetchrow("SELECT cpu_capacity, pool FROM nodes WHERE node = $1", node)
+    assert row is not None
+    assert tuple(row) == (100, "w")
+    assert (await wire.ask(asking("reserve", tenant, placement={"node": node}))).allowed

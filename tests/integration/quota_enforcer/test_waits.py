@@ -179,7 +179,10 @@ async def test_a_gate_that_fails_open_for_one_who_waited_is_counted_once(
     correlation = await wire.request(waiting(tenant))
     await is_stored(quota, tenant)
     counted = await quota.counted()
+    stored = "SELECT sum(total) FROM fail_opens WHERE gate = 'deployments'"
+    before = await quota.database.fetchval(stored)
     await wire.ask(asking("release", tenant, hold=full["request_id"]))
     (reply,) = await wire.replies(correlation, seconds=5)
+    assert await quota.database.fetchval(stored) == before + 1, "a restart would forget it otherwise"
     assert set(reply.fail_open) == {"deployments", "quota_blocked", "plan_limits"}
     assert await counted.since("quota_gate_fail_open_total", gate="deployments") == 1
