@@ -56,6 +56,9 @@ def checked(place: Place) -> list[Place]:
     return [place] * bool(stack) + [(environment, "")] * bool(environment) + [TENANT]
 
 
+KEPT_OUT = {"conflict": "X409005REVCON", "too much on nodes": "X422005NODSUM"}
+
+
 @dataclass
 class Hold:
     deployment: str
@@ -354,11 +357,13 @@ class Model:
             return verdict(code="X409003HLDCLO", hold=self.shown(body["hold"]), there=hold.there if hold else {})
         replaced = []
         if hold.state != "committed":
-            real = _there(body) if "nodes" in body else hold.there or None
-            revision, outcome = self.settle(hold.deployment, body.get("revision"), hold.what, real)
-            if outcome == "conflict":
+            said = "nodes" in body
+            real = _there(body) if said else hold.there or None
+            revision, outcome = self.settle(hold.deployment, body.get("revision"), hold.what, real, said=said)
+            if outcome in KEPT_OUT:
                 over = self.over_at(hold.deployment)
-                return verdict(code="X409005REVCON", hold=self.shown(body["hold"]), over_limit=over, there=hold.there)
+                code = KEPT_OUT[outcome]
+                return verdict(code=code, hold=self.shown(body["hold"]), over_limit=over, there=hold.there)
             for name in hold.replaces:
                 ended = self.settle(name, body.get("replaced", {}).get(name), None)
                 replaced += [(name, *ended)] if ended[1] != "conflict" else []
@@ -386,27 +391,38 @@ class Model:
     def adjust(self, body: Body, _: datetime) -> Verdict:
         amounts, name = body["footprint"], body["deployment"]
         what = what_of(body, amounts) if amounts is not None else None
-        revision, outcome = self.settle(name, body.get("revision"), what, _there(body) if "nodes" in body else None)
-        if outcome == "conflict":
-            return verdict(code="X409005REVCON", over_limit=self.over_at(name))
+        revision, outcome = self.settle(
+            name, body.get("revision"), what, _there(body) if "nodes" in body else None, said=True
+        )
+        if outcome in KEPT_OUT:
+            return verdict(code=KEPT_OUT[outcome], over_limit=self.over_at(name))
         return verdict(settled=(name, revision, outcome), over_limit=self.over_at(name))
 
     def over_at(self, deployment: str) -> bool:
-        what = self.charges[deployment][1]
+        what = self.charges.get(deployment, (0, None))[1]
         return what is not None and bool(self.over(checked(what["place"])))
 
     def settle(
-        self, deployment: str, revision: int | None, what: Body | None, there: dict[str, Room] | None = None
+        self,
+        deployment: str,
+        revision: int | None,
+        what: Body | None,
+        there: dict[str, Room] | None = None,
+        *,
+        said: bool = False,
     ) -> tuple[int, str]:
         """Where nothing is said of nodes it stays where it is, unless it reserves nothing any more."""
         present = self.charges.get(deployment)
         if revision is None:
             revision = present[0] + 1 if present is not None else 1
         if present is None or revision > present[0]:
+            on_nodes = [sum(room[which] for room in (there or {}).values()) for which in (0, 1)]
+            if said and what is not None and (on_nodes[0] > what["cpu"] or on_nodes[1] > what["memory"]):
+                return revision, "too much on nodes"
             self.charges[deployment] = (revision, what)
             stays = what is not None and (what["cpu"], what["memory"]) != (0, 0)
-            said = self.there.get(deployment, {}) if stays else {}
-            self.there[deployment] = {} if what is None else said if there is None else there
+            kept = self.there.get(deployment, {}) if stays else {}
+            self.there[deployment] = {} if what is None else kept if there is None else there
             return revision, "settled"
         if revision < present[0]:
             return present[0], "stale"

@@ -169,3 +169,13 @@ async def test_a_report_under_another_key_is_set_aside(quota: Platform, wire: Wi
     assert letter.value is not None
     assert (await wire.ask(asking("reserve", tenant))).allowed
     assert await quota.database.fetchval("SELECT count(*) FROM nodes WHERE node = $1", name) == 0
+
+
+async def test_a_check_about_a_node_that_nobody_knows_leaves_nothing_behind(
+    quota: Platform, wire: Wire, tenant: str
+) -> None:
+    name = unique("n")
+    reply = await wire.ask(asking("check", tenant, placement={"node": name}))
+    assert reply.allowed
+    assert any("capacity was not checked" in note for note in reply.notes)
+    assert await quota.database.fetchval("SELECT count(*) FROM nodes WHERE node = $1", name) == 0

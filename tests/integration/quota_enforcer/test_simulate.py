@@ -140,7 +140,9 @@ async def test_a_tenant_that_is_known_for_less_time_is_replayed_and_so_are_defau
 ) -> None:
     begin = datetime.now(UTC)
     await wire.ask(asking("reserve", tenant, deployment="d1", footprint={"disk": 77}))
-    answer = await http.post("/simulate", json={"defaults": {"disk": 70}, "since": begin.isoformat()})
+    answer = await http.post(
+        "/simulate", json={"defaults": {"disk": 70}, "scopes": {tenant: {}}, "since": begin.isoformat()}
+    )
     found = Simulated.model_validate_json(answer.content)
     assert [each.tenant for each in found.refusals] == [tenant]
     assert found.tenants > 1

@@ -156,3 +156,14 @@ async def test_no_answer_in_time_is_no_verdict(quota: Platform, http: httpx.Asyn
             break
     assert again.is_success
     assert len(await quota.decisions(tenant)) == 1
+
+
+async def test_what_is_on_nodes_is_said_by_the_platform_and_not_by_a_tenant(quota: Platform, tenant: str) -> None:
+    said = asked(tenant, nodes={unique("n"): {"cpu": 100}})
+    async with quota.http_as(quota.stack.credentials.token(subject="bob", tenants=[tenant])) as bob:
+        refused = await bob.post("/adjust", json=said)
+        without = await bob.post("/adjust", json=asked(tenant))
+    async with quota.http as platform:
+        taken = await platform.post("/adjust", json=said)
+    assert (refused.status_code, refused.json()["code"]) == (403, codes.SCOPE_MISSING.code)
+    assert (without.status_code, taken.status_code) == (200, 200)

@@ -167,3 +167,45 @@ def test_a_refused_token_says_what_to_do(
     assert code.code in err
     assert said in err
     assert credentials.token_file.read_text().strip() not in err
+
+
+@pytest.fixture
+def found_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where a context lies that nobody named: in a folder above, as a stranger's archive would bring it."""
+    monkeypatch.delenv("PLIMSOLL_CONTEXT", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = tmp_path / "unpacked" / ".local"
+    (tmp_path / "unpacked" / "src").mkdir(parents=True)
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path / "unpacked" / "src")
+    return folder / "context.json"
+
+
+def test_a_context_that_was_only_found_cannot_have_a_file_of_mine_sent(
+    service: Service, found_here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "id_ed25519"
+    mine.write_text("my-private-key")
+    found_here.write_text(json.dumps({"http": service.url, "token_file": str(mine)}))
+    assert run(["quota", "list"]) == 1
+    assert service.shown == []
+    assert "names a token outside its folder" in capsys.readouterr().err
+    (found_here.parent / "link").symlink_to(mine)
+    found_here.write_text(json.dumps({"http": service.url, "token_file": str(found_here.parent / "link")}))
+    assert (run(["quota", "list"]), service.shown) == (1, [])
+
+
+def test_a_context_that_was_only_found_cannot_have_my_token_sent_elsewhere(
+    found_here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PLIMSOLL_TOKEN", "mine")
+    found_here.write_text(json.dumps({"http": "https://quota.invalid"}))
+    assert run(["quota", "list"]) == 1
+    assert "names quota.invalid" in capsys.readouterr().err
+
+
+def test_the_local_stacks_context_is_found_and_its_token_sent(service: Service, found_here: Path) -> None:
+    (found_here.parent / "token").write_text("local")
+    found_here.write_text(json.dumps({"http": service.url, "token_file": str(found_here.parent / "token")}))
+    run(["quota", "list"])
+    assert service.shown == ["Bearer local"]

@@ -207,7 +207,7 @@ def test_a_commit_keeps_the_nodes_that_were_found_and_frees_the_old_ones_only_th
 def test_a_commit_may_name_the_real_nodes() -> None:
     tenant = with_nodes(n1=4, n2=8)
     ask(tenant, "r1", "d1", on("n2", 4))
-    tenant.ask(commit("c1", "r1", nodes=(("n1", 3, 1), ("n3", 1, 0))))
+    tenant.ask(commit("c1", "r1", nodes=(("n1", 3, 0), ("n3", 1, 0))))
     assert used(tenant) == {"n1": 3, "n2": 0, "n3": 1}
     tenant.ask(adjust("a1", "d1", content(cpu=4), nodes=(("n2", 4, 0),)))
     assert used(tenant) == {"n1": 0, "n2": 4, "n3": 0}

@@ -363,3 +363,12 @@ def test_nobody_starves(waits: list[tuple[int, int]], later: list[tuple[int, int
 
 def _cpu(ask: Ask) -> int:
     return ask.target.footprint.cpu_reserved if ask.target is not None else 0
+
+
+def test_only_so_many_of_one_tenant_wait_and_the_next_is_told_why_it_does_not() -> None:
+    tenant = Tenant({TENANT: limits(cpu=1)}, policy=replace(NO_BILLING, waiters_max=2))
+    tenant.ask(reserve("r0", "d0", content(cpu=1)))
+    asked = [tenant.ask(waiting(f"w{n}", f"d{n}", content(cpu=1))) for n in (1, 2, 3)]
+    assert [decision.waits for decision in asked] == [True, True, False]
+    assert asked[2].code is codes.CPU_EXCEEDED
+    assert asked[2].notes == ("2 requests of this tenant wait already, as many as may",)

@@ -231,3 +231,19 @@ def test_revisions_never_go_back_and_every_step_has_its_number(history: list[Ste
         assert tenant.seq >= len(numbers)
 
     played(history, watch=watch)
+
+
+def test_revisions_end_where_no_message_could_say_the_next_one() -> None:
+    tenant = Tenant()
+    tenant.run("d1", content(cpu=1), 2**53 - 1)
+    spent = tenant.ask(adjust("a1", "d1", content(cpu=2)))
+    assert (spent.allowed, spent.code) == (False, codes.REVISIONS_SPENT)
+    assert (tenant.charges["d1"].revision, tenant.used(Gauge.CPU_RESERVED)) == (2**53 - 1, 1)
+
+
+def test_no_more_is_on_nodes_than_is_reserved_and_so_paid_for_by_quota() -> None:
+    tenant = Tenant()
+    refused = tenant.ask(adjust("a1", "d1", content(cpu=2, memory=5), nodes=(("n1", 1, 5), ("n2", 2, 0))))
+    taken = tenant.ask(adjust("a2", "d1", content(cpu=2, memory=5), nodes=(("n1", 1, 5), ("n2", 1, 0))))
+    assert (refused.allowed, refused.code, taken.allowed) == (False, codes.MORE_ON_NODES, True)
+    assert {name: node.allocated for name, node in tenant.nodes.items()} == {"n1": (1, 5), "n2": (1, 0)}

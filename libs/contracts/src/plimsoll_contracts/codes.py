@@ -175,6 +175,19 @@ AMOUNT_OVERFLOW: Final = _code(
     "Check the unit of the amount: nothing real is this large.",
 )
 
+REVISIONS_SPENT: Final = _code(
+    "X422004REVEND",
+    "REVISIONS_SPENT",
+    "The deployment has no revision after its present one",
+    "Use another deployment id: revisions end at 2^53 - 1.",
+)
+MORE_ON_NODES: Final = _code(
+    "X422005NODSUM",
+    "MORE_ON_NODES",
+    "More is said to be on nodes than the deployment reserves",
+    "Name what of its reservation is on which node: what is on nodes is paid for by quota.",
+)
+
 NO_REPLY_TO: Final = _code(
     "X400110NOREPL", "NO_REPLY_TO", "The request names no topic for its reply", "Set the header reply_to."
 )

@@ -33,6 +33,8 @@ class EnforcerSettings(ServiceSettings):
     """Marks of a limit that are told when usage reaches them: shares (80%) or amounts (stacks=9)."""
     wait_seconds_max: Annotated[int, Field(ge=0, le=3600)] = 300
     """Nobody waits longer for room, whatever is asked."""
+    waiters_max: Annotated[int, Field(ge=0, le=1000)] = 100
+    """How many requests of one tenant may wait at once."""
     window_hours: Annotated[int, Field(ge=1, le=24 * 7)] = 24
     retention_days: Annotated[int, Field(ge=8, le=3650)] = 35
     sweep_seconds: Annotated[float, Field(ge=0.1, le=5)] = 1.0
@@ -59,6 +61,7 @@ class EnforcerSettings(ServiceSettings):
             require_resources=self.require_resources,
             thresholds=tuple(map(_threshold, self.thresholds)),
             wait_seconds_max=self.wait_seconds_max,
+            waiters_max=self.waiters_max,
             entitlements_expected=self.entitlements == "expected",
             window=timedelta(hours=self.window_hours),
         )

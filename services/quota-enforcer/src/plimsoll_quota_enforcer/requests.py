@@ -240,8 +240,8 @@ def _deadline(record: Record) -> datetime | None:
     if text is None:
         return None
     try:
-        return datetime.fromtimestamp(int(text) / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(int(text.encode("ascii")) / 1000, UTC)
+    except (ValueError, OverflowError, OSError):  # digits of other scripts too
         raise EnvelopeError(f"deadline {text[:32]!r} is not milliseconds since 1970") from None
 
 

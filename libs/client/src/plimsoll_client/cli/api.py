@@ -79,7 +79,12 @@ class Api:
         """Whether a token says who does what is done."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # No proxies from the environment: the service is inside, and a proxy would be handed what only it may see.
-        self._http = httpx.Client(base_url=url + _PREFIX, headers=headers, timeout=_TIMEOUT_SECONDS, trust_env=False)
+        try:
+            self._http = httpx.Client(
+                base_url=url + _PREFIX, headers=headers, timeout=_TIMEOUT_SECONDS, trust_env=False
+            )
+        except httpx.InvalidURL as error:
+            raise _no_address(url, error) from None
 
     def status(self, scope: Scope) -> ScopeStatus:
         """Read limits and usage of one scope."""
@@ -224,7 +229,7 @@ class Api:
             hint = "is it running? see `make status`, start it with `make up`, or give another --url"
             raise CommandFailed(Exit.UNREACHABLE, f"{self._url} does not answer: {clean(why)}", hint) from None
         except httpx.InvalidURL as error:
-            raise CommandFailed(Exit.USAGE, f"{self._url} is no address: {error}", "write http://HOST:PORT") from None
+            raise _no_address(self._url, error) from None
         if response.is_error:
             raise _failed(response)
         try:
@@ -242,6 +247,10 @@ def _place(scope: Scope) -> dict[str, str]:
 
 def _given(query: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in query.items() if value is not None}
+
+
+def _no_address(url: str, error: httpx.InvalidURL) -> CommandFailed:
+    return CommandFailed(Exit.USAGE, f"{clean(url)} is no address: {error}", "write http://HOST:PORT")
 
 
 def _failed(response: httpx.Response) -> CommandFailed:

@@ -4,9 +4,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from plimsoll_client.cli.failures import CommandFailed, Exit
 
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MINT_HINT = "make one with `plimsoll token`, or give another --token-file"
 _HINT = "start one with `make up`, or give --url http://HOST:PORT"
 
@@ -48,7 +50,29 @@ def read_context() -> Mapping[str, str]:
         raise CommandFailed(Exit.ERROR, f"{found} cannot be read: {error}", _HINT) from None
     if not isinstance(read, dict):
         raise CommandFailed(Exit.ERROR, f"{found} cannot be read: it is no JSON object", _HINT)
-    return {str(name): str(value) for name, value in read.items()}
+    known = {str(name): str(value) for name, value in read.items()}
+    if _is_only_lying_around(found):
+        _check_stranger(found, known)
+    return known
+
+
+def _is_only_lying_around(found: Path) -> bool:
+    """Tell whether a context was neither named nor put into the home folder: whoever wrote it may be a stranger."""
+    return "PLIMSOLL_CONTEXT" not in os.environ and found.parent != Path.home() / ".config" / "plimsoll"
+
+
+def _check_stranger(found: Path, known: Mapping[str, str]) -> None:
+    """Refuse a found context that would have a secret sent elsewhere: a checkout or an archive may bring one along.
+
+    It may name this machine, and a token file of its own folder; nothing else.
+    """
+    host = urlsplit(_with_scheme(known.get("http", ""))).hostname
+    file = known.get("token_file")
+    hint = f"set PLIMSOLL_CONTEXT={found} if you trust it, or give --url"
+    if host is not None and host not in _LOOPBACK:
+        raise CommandFailed(Exit.ERROR, f"{found} was only found here, and names {host}: no token is sent there", hint)
+    if file is not None and not Path(file).resolve().is_relative_to(found.parent.resolve()):
+        raise CommandFailed(Exit.ERROR, f"{found} was only found here, and names a token outside its folder", hint)
 
 
 def service_url(given: str | None) -> str:
@@ -60,6 +84,10 @@ def service_url(given: str | None) -> str:
     url = given or read_context().get("http")
     if not url:
         raise CommandFailed(Exit.UNREACHABLE, "the context file names no service ('http')", _HINT)
+    return _with_scheme(url)
+
+
+def _with_scheme(url: str) -> str:
     return url if "://" in url else f"http://{url}"
 
 

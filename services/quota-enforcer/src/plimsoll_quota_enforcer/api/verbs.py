@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from plimsoll_client import Allowed, ClientStartError, Denied
 from plimsoll_contracts import codes
+from plimsoll_contracts.access import Permission
 from plimsoll_contracts.enforcement import EnforcementReply
 from plimsoll_contracts.problems import code_of, explain
 from plimsoll_contracts.requests import AnyRequest, ReserveRequest
@@ -27,7 +28,7 @@ from plimsoll_quota_enforcer.api.access import Asker, own
 from plimsoll_quota_enforcer.api.once import MaybeOnce, same_as_first
 from plimsoll_quota_enforcer.api.parts import Given, Parts
 from plimsoll_quota_enforcer.storage.once import Once, take
-from plimsoll_runtime.auth import Principal
+from plimsoll_runtime.auth import Principal, forbidden
 from plimsoll_runtime.http import Problem
 
 ANSWER_SECONDS = 5.0
@@ -73,6 +74,9 @@ async def adjust(parts: Given, who: Asker, once: MaybeOnce, body: AdjustBody) ->
 
 async def _answer(parts: Parts, who: Principal, once: Once | None, body: AnyBody) -> EnforcementReply:
     own(who, body.tenant)
+    if isinstance(body, CommitBody | AdjustBody) and body.nodes is not None and who.tenants is not None:
+        # What is said to be on a node is taken from everybody: only the platform's own say it.
+        raise forbidden(Permission.ASK, "and all tenants: nodes are shared by all of them")
     request = await _named(parts, once, body)
     try:
         client = await parts.client()

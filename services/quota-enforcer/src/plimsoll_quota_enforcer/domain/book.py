@@ -5,8 +5,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from plimsoll_contracts import codes
+from plimsoll_contracts.codes import Code
 from plimsoll_contracts.dimensions import Dimension
 from plimsoll_contracts.enforcement import HoldState, SettleOutcome
+from plimsoll_contracts.quantities import MAX_AMOUNT
 from plimsoll_contracts.versions import Standing
 from plimsoll_quota_enforcer.domain import placing
 from plimsoll_quota_enforcer.domain.limits import ceiling, resolve
@@ -145,6 +147,8 @@ class Book:
             revision = present.revision + 1 if present is not None else 1
         if present is not None and revision <= present.revision:
             return _not_newer(present, revision, content, gone=gone)
+        if (code := _unsettleable(revision, content, nodes if not gone else None)) is not None:
+            return Settlement(deployment, present.revision if present is not None else 0, None, code)
         if gone and present is not None:
             content = present.content
         elif nodes is not None:
@@ -170,7 +174,8 @@ class Book:
         return Settlement(deployment, revision, SettleOutcome.SETTLED)
 
     def _fit_on_nodes(self, moved: Mapping[str, placing.Room]) -> bool:
-        return all(max(self.nodes[name].allocating(*room).allocated) <= INT64_MAX for name, room in moved.items())
+        known = ((self.nodes.get(name) or Node(name), room) for name, room in moved.items())
+        return all(max(node.allocating(*room).allocated) <= INT64_MAX for node, room in known)
 
     def fits_in_64_bits(self, before: Sequence[Share], after: Sequence[Share], content: Content) -> bool:
         """Tell whether every figure stays an int64 with these shares instead of those; the tenant's are largest."""
@@ -337,6 +342,16 @@ def with_nodes_of(charge: Charge, content: Content) -> Content:
     footprint = content.footprint
     nodes = charge.content.nodes if footprint.cpu_reserved or footprint.memory_reserved else ()
     return replace(content, nodes=nodes) if nodes else content
+
+
+def _unsettleable(revision: int, content: Content, nodes: tuple[NodeShare, ...] | None) -> Code | None:
+    """Say why a settle is kept out for what it says of itself."""
+    if revision > MAX_AMOUNT:
+        return codes.REVISIONS_SPENT
+    cpu, memory = sum(share[1] for share in nodes or ()), sum(share[2] for share in nodes or ())
+    if cpu > content.footprint.cpu_reserved or memory > content.footprint.memory_reserved:
+        return codes.MORE_ON_NODES
+    return None
 
 
 def _not_newer(present: Charge, revision: int, content: Content, *, gone: bool) -> Settlement:

@@ -1,6 +1,7 @@
 """May the tenant have it: the only place where a request becomes an answer. Pure: no clock, no I/O, no log."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from plimsoll_contracts import codes
@@ -149,7 +150,10 @@ def _check(book: Book, ask: Ask) -> Decision:
 def _reserve(book: Book, ask: Ask) -> Decision:
     judgement = judge(book, ask, _kept(book))
     if waits.may_wait(ask, judgement):
-        return waits.wait(book, ask, judgement)
+        if waits.has_room(book):
+            return waits.wait(book, ask, judgement)
+        note = f"{book.policy.waiters_max} requests of this tenant wait already, as many as may"
+        judgement = replace(judgement, notes=(*judgement.notes, note))
     return conclude(book, ask, judgement, reserving=True)
 
 

@@ -194,7 +194,8 @@ def _taken(book: Book, moved: Mapping[str, placing.Room]) -> Iterable[Lack]:
     """Yield what is taken where more is allocated than before: of the node, and of the pool that it is in."""
     for name in sorted(name for name, room in moved.items() if max(room) > 0):
         yield ("", "node", name)
-        yield ("", "pool", book.nodes[name].pool)
+        if name in book.nodes:  # a check may ask about one that nobody knows
+            yield ("", "pool", book.nodes[name].pool)
 
 
 def _limit_lack(place: Place, gauge: Gauge) -> Lack:

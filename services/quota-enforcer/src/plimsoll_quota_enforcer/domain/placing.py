@@ -7,7 +7,7 @@ from datetime import datetime
 
 from plimsoll_contracts import codes
 from plimsoll_contracts.dimensions import Dimension
-from plimsoll_contracts.enforcement import HoldState
+from plimsoll_contracts.enforcement import HoldState, Verb
 from plimsoll_quota_enforcer.domain.model import Ask, Content, Fact, Node, NodeShare, Placing, Replica
 from plimsoll_quota_enforcer.domain.shares import Share
 from plimsoll_quota_enforcer.domain.state import Shortfall, TenantState
@@ -35,12 +35,15 @@ class Needed:
 
     nodes: frozenset[str]
     pools: frozenset[str]
+    looked_at: frozenset[str]
+    """Only asked about, by checks: one that is not known stays unknown."""
 
 
-def needed(states: Mapping[str, TenantState], asks: Iterable[Ask], facts: Iterable[Fact], now: datetime) -> Needed:
+def needed(states: Mapping[str, TenantState], asks: Sequence[Ask], facts: Iterable[Fact], now: datetime) -> Needed:
     """Find every node on which these requests and facts, expiring holds and waiters may move what is allocated."""
     nodes: set[str] = set()
     pools: set[str] = set()
+    looked_at = {ask.placing.node for ask in asks if ask.placing is not None and ask.verb is Verb.CHECK}
     for ask in asks:
         _add_asked(states[ask.tenant], ask, nodes, pools)
     for fact in facts:
@@ -52,15 +55,15 @@ def needed(states: Mapping[str, TenantState], asks: Iterable[Ask], facts: Iterab
             for hold in state.holds.values():
                 if hold.state is HoldState.OPEN and hold.expires_at <= now:
                     _add_present(state, hold.members, nodes)
-    return Needed(frozenset(nodes), frozenset(pools))
+    return Needed(frozenset(nodes), frozenset(pools), frozenset(looked_at) - {""})
 
 
 def _add_asked(state: TenantState, ask: Ask, nodes: set[str], pools: set[str]) -> None:
     if ask.placing is not None:
-        if ask.placing.node:
-            nodes.add(ask.placing.node)
-        else:
+        if not ask.placing.node:
             pools.add(ask.placing.pool)
+        elif ask.verb is not Verb.CHECK:
+            nodes.add(ask.placing.node)
     named = [state.holds[name] for name in (ask.hold, ask.supersedes or "") if name in state.holds]
     # A closed hold too has nodes: where it expired, its commit settles them all the same.
     shares = [ask.nodes or (), *(hold.target.nodes for hold in named)]

@@ -73,6 +73,8 @@ class Policy:
     thresholds: tuple[Threshold, ...] = ()
     wait_seconds_max: int = 300
     """Nobody waits longer for room, whatever is asked."""
+    waiters_max: int = 100
+    """How many requests of one tenant may wait at once; one more is refused as if it did not ask to wait."""
 
 
 @value

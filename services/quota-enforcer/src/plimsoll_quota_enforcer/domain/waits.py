@@ -18,6 +18,11 @@ from plimsoll_quota_enforcer.domain.model import Ask, Lack, Waiter
 from plimsoll_quota_enforcer.domain.state import Decision, Passage
 
 
+def has_room(book: Book) -> bool:
+    """Tell whether one more may wait: all of a tenant's waiters are tried whenever anything of it moves."""
+    return len(book.waiters) < book.policy.waiters_max
+
+
 def may_wait(ask: Ask, judgement: Judgement) -> bool:
     """Tell whether a refusal may turn into waiting: only where room is lacking, and where waiting was asked for."""
     if ask.patience is None or judgement.final or judgement.code is None or ask.mode is not Mode.ENFORCE:
@@ -53,19 +58,18 @@ def give_up(book: Book, waiter: Waiter) -> None:
     book.woken.append(conclude(book, waiter.ask, judgement, reserving=True, waited=book.now - waiter.since))
 
 
-def kept_for(book: Book, but: Waiter | None = None) -> Mapping[Lack, str]:
-    """Return what is kept for those who have waited for half of their time, the first of them first.
-
-    With ``but``: only for those who came before it.
-    """
+def kept_for(book: Book) -> Mapping[Lack, str]:
+    """Return what is kept for those who have waited for half of their time, the first of them first."""
     kept: dict[Lack, str] = {}
     for waiter in book.waiters:
-        if waiter is but:
-            break
-        if _is_patient(book, waiter):
-            for lack in waiter.lacks:
-                kept.setdefault(lack, waiter.ask.request_id)
+        _keep(book, waiter, kept)
     return kept
+
+
+def _keep(book: Book, waiter: Waiter, kept: dict[Lack, str]) -> None:
+    if _is_patient(book, waiter):
+        for lack in waiter.lacks:
+            kept.setdefault(lack, waiter.ask.request_id)
 
 
 def _is_patient(book: Book, waiter: Waiter) -> bool:
@@ -74,19 +78,21 @@ def _is_patient(book: Book, waiter: Waiter) -> bool:
 
 def wake(book: Book) -> None:
     """Try everybody who waits, in order; whose time is over is refused with what is lacking."""
-    for waiter in tuple(book.waiters):
-        judgement = judge(book, waiter.ask, kept_for(book, waiter))
+    waiting, book.waiters = book.waiters, []
+    kept: dict[Lack, str] = {}  # for those before the one that is tried
+    for waiter in waiting:
+        judgement = judge(book, waiter.ask, kept)
         if judgement.code is not None and waiter.until > book.now and may_wait(waiter.ask, judgement):
             # Whoever is only held back by an earlier one lacks what it lacked.
             lacks = judgement.lacks or waiter.lacks
             if _is_patient(book, waiter):
                 # What it lacked once stays kept: else two limits could be taken from it in turn, for ever.
                 lacks |= waiter.lacks
-            if lacks != waiter.lacks:
-                book.waiters[book.waiters.index(waiter)] = replace(waiter, lacks=lacks)
-                book.seq += 1
+            stays = waiter if lacks == waiter.lacks else replace(waiter, lacks=lacks)
+            book.seq += stays is not waiter
+            book.waiters.append(stays)
+            _keep(book, stays, kept)
             continue
-        book.waiters.remove(waiter)
         book.request_id = waiter.ask.request_id
         book.woken.append(conclude(book, waiter.ask, judgement, reserving=True, waited=book.now - waiter.since))
         book.seq += judgement.code is not None

@@ -205,7 +205,8 @@ SELECT tenant FROM (
     UNION
     (SELECT DISTINCT tenant FROM limits WHERE expires_at <= clock_timestamp() LIMIT $1)
     UNION
-    (SELECT tenant FROM waiters WHERE tried_at <= clock_timestamp() - interval '0.5 seconds' ORDER BY tried_at LIMIT $1)
+    (SELECT tenant FROM waiters WHERE tried_at <= clock_timestamp() - interval '0.5 seconds'
+     GROUP BY tenant ORDER BY min(tried_at) LIMIT $1)
     UNION
     (SELECT t.tenant FROM tenants t, platform p WHERE t.defaults_version < p.defaults_version LIMIT $1)
 ) AS due ORDER BY tenant LIMIT $1

@@ -106,11 +106,12 @@ async def load(
 
 async def lock_nodes(connection: Connection, needed: Needed, reported: Sequence[str]) -> dict[str, Node]:
     """Lock the nodes that may be needed, in order; one that was never heard of is made first."""
-    names = sorted({*needed.nodes, *reported})
-    if not names and not needed.pools:
+    told = sorted({*needed.nodes, *reported})
+    if not told and not needed.looked_at and not needed.pools:
         return {}
-    if names:
-        await connection.execute(QUERIES["open_nodes"], names)
+    if told:
+        await connection.execute(QUERIES["open_nodes"], told)
+    names = sorted({*told, *needed.looked_at})
     found = await connection.fetch(QUERIES["lock_nodes"], names, sorted(needed.pools))
     return {row["node"]: rows.node(row) for row in found}
 
