@@ -32,19 +32,19 @@ class Suite:
 SUITES = (
     Suite("style", 0.2, quick=True, command=("ruff", "check", ".")),
     Suite("format", 0.2, quick=True, command=("ruff", "format", "--check", ".")),
-    Suite("types", 0.5, quick=True, command=("mypy", *_CHECKED)),
+    Suite("types", 0.4, quick=True, command=("mypy", *_CHECKED)),
     Suite("layers", 0.2, quick=True, command=("lint-imports", "--no-logo")),
     Suite("unit", 2.6, quick=True),
-    Suite("cases", 0.3, quick=True),
+    Suite("cases", 0.2, quick=True),
     Suite("contract", 0.3, quick=True),
-    Suite("docs", 0.4, quick=True),
-    Suite("integration", 6),
+    Suite("docs", 0.3, quick=True),
+    Suite("integration", 5.8),
     Suite("system", 3.8),
-    Suite("fuzz", 1.5),
+    Suite("fuzz", 1.2),
     Suite("sim", 1),
-    Suite("model", 2),
-    Suite("alerts", 1.2),
-    Suite("chaos", 4.7),
+    Suite("model", 1.5),
+    Suite("alerts", 1.1),
+    Suite("chaos", 5.8),
 )
 NOT_SUITES = {"bench"}
 
