@@ -96,7 +96,7 @@ async def test_a_fact_is_never_dropped_for_being_late(quota: Platform, wire: Wir
 
 
 async def test_a_deadline_that_cannot_be_read_is_told(wire: Wire, tenant: str) -> None:
-    for unreadable in (b"soon", b"9" * 40, b"\xff", b""):
+    for unreadable in (b"soon", b"9" * 40, b"\xff", b"", "٣".encode()):
         reply = await wire.ask(asking("reserve", tenant), more=[("deadline", unreadable)])
         assert reply.code == codes.INVALID_REQUEST.code
         assert "deadline" in reply.message

@@ -9,6 +9,7 @@ import pytest
 from plimsoll_contracts.topics import QUOTA_LIMITS
 from plimsoll_devkit.platform import Platform, eventually
 from plimsoll_devkit.wire import Wire, asking, unique
+from plimsoll_quota_enforcer.storage.queries import QUERIES
 
 
 def soon(seconds: float = 1.5) -> str:
@@ -159,3 +160,17 @@ async def test_an_expired_default_is_taken_away_and_told(
     assert await counted.since("quota_limit_changes_total", kind="set") == 1
     await wire.events(QUOTA_LIMITS, tenant, kind="quota.over_limit_ended.v1", seconds=7)
     assert await source(quota, tenant, "vapps") == "none"
+
+
+async def test_a_bite_of_the_sweep_is_so_many_tenants_however_many_wait_in_each(quota: Platform) -> None:
+    tenants = [f"0-{unique()}" for _ in range(3)]
+    sql = """INSERT INTO waiters (tenant, request_id, seq, request, reply_topic, since, until, lacks, tried_at)
+        SELECT t, 'r' || n, n, '', '', now(), now(), '[]', '2000-01-01'
+        FROM unnest($1::text[]) AS t, generate_series(1, 50) AS n"""
+    async with quota.database.acquire() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(sql, tenants)
+        due = await connection.fetch(QUERIES["tenants_to_sweep"], len(tenants))
+        await transaction.rollback()  # nobody else ever sees them
+    assert [row["tenant"] for row in due] == sorted(tenants)

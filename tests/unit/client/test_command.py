@@ -323,6 +323,13 @@ def test_nobody_there_ends_with_8(capsys: pytest.CaptureFixture[str], monkeypatc
     assert "/nonexistent/context.json" in capsys.readouterr().err
 
 
+def test_a_hostile_address_is_told_without_acting_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["quota", "list", "--url", "http://127.0.0.1:1/\x1b[31m"]) == 2
+    err = capsys.readouterr().err
+    assert "is no address" in err
+    assert "\x1b" not in err
+
+
 def test_the_context_file_names_the_service(
     service: Canned, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
