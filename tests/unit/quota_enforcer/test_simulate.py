@@ -167,7 +167,7 @@ def test_with_no_change_the_log_comes_to_what_was_recorded(
     now = log.tenant.now
     for world in (replay._control, replay._proposed):
         ours = expire(world.state, now, NO_BILLING).state
-        theirs = expire(log.tenant.folded, now, NO_BILLING).state
+        theirs = expire(log.tenant.folded, now, NO_BILLING, nodes=log.tenant.nodes).state
         assert [ours.tally.usage(place) for place in PLACES] == [theirs.tally.usage(place) for place in PLACES]
 
 

@@ -55,10 +55,11 @@ def test_a_rise_is_what_replacing_does(history: list[Step], deployment: str, tar
 def test_every_place_whose_figures_moved_is_written(history: list[Step], target: Content) -> None:
     tenant = played(history)
     state = tenant.state
+    asks = [reserve("new", "d9", target), reserve("more", "d1", target)]
     for outcome in (
-        decide(state, [reserve("new", "d9", target), reserve("more", "d1", target)], tenant.now, NO_BILLING),
-        settle_facts(state, [], tenant.now, NO_BILLING),
-        expire(state, tenant.now, NO_BILLING),
+        decide(state, asks, tenant.now, NO_BILLING, tenant.nodes),
+        settle_facts(state, [], tenant.now, NO_BILLING, tenant.nodes),
+        expire(state, tenant.now, NO_BILLING, nodes=tenant.nodes),
     ):
         moved = {p for p in PLACES if outcome.state.tally.usage(p) != state.tally.usage(p)}
         assert moved <= outcome.places

@@ -22,7 +22,7 @@ _NOT_REPLAYED = frozenset(
     code.code
     for code in (
         codes.NOT_ENTITLED, codes.QUOTA_BLOCKED, codes.ENTITLEMENT_ENDED, codes.NODE_CPU, codes.NODE_MEMORY,
-        codes.POOL_FULL, codes.REPLICA_TOO_LARGE, codes.WAITER_AHEAD, codes.WAIT_RELEASED,
+        codes.POOL_FULL, codes.REPLICA_TOO_LARGE, codes.WAITER_AHEAD, codes.WAIT_RELEASED, codes.MORE_ON_NODES,
     )
 )  # fmt: skip
 """What was refused for these stays refused: limits change nothing about gates, nodes and queues."""
