@@ -121,8 +121,10 @@ class Log:
         closed = {name: hold for name, hold in state.holds.items() if hold.state is not HoldState.OPEN}
         still_open = {name: hold for name, hold in state.holds.items() if name not in closed}
         limits = {place: dict(of) for place, of in state.limits.items()}
+        # History knows what was measured, not in which scan: to it, all that is told later is later.
+        measured = {place: replace(each, order=(0, 0)) for place, each in state.measured.items()}
         # Copies: the builder goes on writing into what it has.
-        kept = {"charges": dict(state.charges), "measured": dict(state.measured), "limits": limits}
+        kept = {"charges": dict(state.charges), "measured": measured, "limits": limits}
         return replace(state, decisions={}, holds=still_open, **kept), closed  # type: ignore[arg-type]
 
     def in_order(self) -> list[Recorded | Told]:
