@@ -15,12 +15,12 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from plimsoll_contracts.topics import ENTITLEMENT_EVENTS, QUOTA_REQUESTS, USAGE_DELTAS
+from plimsoll_contracts.topics import CATALOGUE
 from plimsoll_devkit import faults
 from plimsoll_devkit.stack.credentials import Credentials
 from plimsoll_devkit.stack.process import Launch, spawn, stop
 
-CONSUMED = (QUOTA_REQUESTS, USAGE_DELTAS, ENTITLEMENT_EVENTS)
+CONSUMED = tuple(topic for topic in CATALOGUE if "quota-enforcer" in topic.consumers)
 PARTITIONS = sum(topic.partitions for topic in CONSUMED)
 READY_SECONDS = 40.0
 UNUSED_TLS = ssl.create_default_context()
