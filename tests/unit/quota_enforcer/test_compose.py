@@ -221,6 +221,8 @@ def test_required_resources_are_both_and_of_what_runs_only() -> None:
 
 INVALID = [
     ("services: {web: {image: x, cpu_limit: 1}}", "services.web.cpu_limit: "),
+    ("services: {web: {image: x, Cpus: 1}}", "services.web.Cpus: "),
+    ("services: {web: {image: x, Deploy: {replicas: 9}}}", "services.web.Deploy: "),
     ("services: {web: {image: x, memory: 1g}}", "services.web.memory: "),
     ("services: {web: {image: x, mem_reservations: 1g}}", "services.web.mem_reservations: "),
     ("services: {web: {image: x, resources: {limits: {cpus: 1}}}}", "services.web.resources: "),

@@ -30,6 +30,8 @@ _IN_DEPLOY = frozenset(
     }
 )
 _IN_RESOURCES = frozenset({"limits", "reservations"})
+_SHOUTED = re.compile(r"(?=.*[A-Z])(?i:cpu.*|mem.*|deploy|scale)")
+"""Written otherwise than Docker knows it, it would bound nothing, and nobody would see."""
 _IN_AMOUNTS = frozenset({"cpus", "memory", "pids", "devices", "generic_resources"})
 _ONE_PER_NODE, _JOBS = frozenset({"global", "global-job"}), frozenset({"replicated-job", "global-job"})
 _MODES = _ONE_PER_NODE | _JOBS | {"replicated"}
@@ -135,7 +137,7 @@ class ServiceReader:
                 raise invalid(f"{self._where}.extends", UNRENDERED)
             if key in _IGNORED:
                 self._ignore(key, node)
-            elif _MISPLACED.fullmatch(key):
+            elif _MISPLACED.fullmatch(key) or _SHOUTED.fullmatch(key):
                 raise invalid(f"{self._where}.{_bare(key)}", _NO_SUCH_KEY)
         for kind, section in self._in.items():
             for key, node in section.items():
