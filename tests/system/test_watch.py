@@ -6,15 +6,14 @@ import pty
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from plimsoll_client.cli.__main__ import run
+from plimsoll_devkit.loopback import Handler, serving
 
 
 @dataclass
@@ -30,26 +29,15 @@ class Service:
 def service() -> Iterator[Service]:
     made = Service()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Answers(Handler):
+        def respond(self) -> None:
             made.tenants.append(f"tenant-{len(made.tenants)}")
             body = json.dumps({"scopes": made.tenants}).encode()
-            self.send_response(503 if made.is_away else 200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(503 if made.is_away else 200, body)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield made
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Answers) as url:
+        made.url = url
+        yield made
 
 
 def until(check: Callable[[], object], seconds: float = 15) -> None:

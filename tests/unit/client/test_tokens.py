@@ -1,9 +1,7 @@
 """Tokens at the command line: how one is made, which one is sent, and to whom."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import jwt
@@ -11,6 +9,7 @@ import pytest
 
 from plimsoll_client.cli.__main__ import run
 from plimsoll_contracts.codes import SCOPE_MISSING, TOKEN_EXPIRED, TOKEN_INVALID, TOKEN_MISSING, Code
+from plimsoll_devkit.loopback import Handler, serving
 from plimsoll_devkit.stack.credentials import AUDIENCE, ISSUER, Credentials
 
 
@@ -28,27 +27,16 @@ class Service:
 def service() -> Iterator[Service]:
     made = Service()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Answers(Handler):
+        def respond(self) -> None:
             made.shown.append(self.headers.get("authorization"))
             body = {"type": "x", "title": "t", "status": made.code.status, "code": made.code.code, "detail": "no"}
             encoded = json.dumps(body).encode()
-            self.send_response(made.code.status)
-            self.send_header("content-length", str(len(encoded)))
-            self.end_headers()
-            self.wfile.write(encoded)
+            self.answer(made.code.status, encoded)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield made
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Answers) as url:
+        made.url = url
+        yield made
 
 
 @pytest.fixture

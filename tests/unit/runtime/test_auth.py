@@ -2,11 +2,9 @@
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from plimsoll_devkit.forging import (
     tampered,
     unsigned,
 )
+from plimsoll_devkit.loopback import Handler, serving
 from plimsoll_runtime import keys as limits
 from plimsoll_runtime.auth import LEEWAY_SECONDS, Principal, TokenCheck, let_anybody
 from plimsoll_runtime.http import Problem
@@ -185,8 +184,8 @@ class Issuer:
 def issuer() -> Iterator[Issuer]:
     made = Issuer(body=jwks(ED))
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Answers(Handler):
+        def respond(self) -> None:
             made.asked += 1
             if self.path == "/elsewhere":
                 made.status, made.body, made.headers = 200, jwks(EC), {}
@@ -199,17 +198,9 @@ def issuer() -> Iterator[Issuer]:
                 self.wfile.flush()
                 time.sleep(made.slow)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.url = f"http://127.0.0.1:{server.server_port}/jwks"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield made
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Answers) as url:
+        made.url = f"{url}/jwks"
+        yield made
 
 
 @dataclass
