@@ -25,7 +25,7 @@ from plimsoll_contracts.enforcement import (
 from plimsoll_contracts.envelope import Envelope
 from plimsoll_contracts.quantities import render
 from plimsoll_contracts.scopes import Scope
-from plimsoll_contracts.topics import DISK_SCAN_REQUESTS, QUOTA_DECISIONS, QUOTA_LIMITS
+from plimsoll_contracts.topics import DISK_SCAN_REQUESTS, QUOTA_DECISIONS, QUOTA_LIMITS, Topic
 from plimsoll_quota_enforcer.domain import state as domain
 from plimsoll_quota_enforcer.domain.model import Ask, Hold, Place, ReplyTo, StoredDecision
 from plimsoll_quota_enforcer.domain.state import OVER, Crossing, Decision, Edge, Passage
@@ -177,7 +177,7 @@ def crossing_message(tenant: str, crossing: Crossing, now: datetime) -> OutboxMe
     else:
         kind = _THRESHOLD_TYPES[crossing.edge]
         told = ThresholdReached(**known, threshold=crossing.threshold)
-    return _message(QUOTA_LIMITS.name, tenant, envelope(kind, name, now), told)
+    return message(QUOTA_LIMITS, tenant, kind, told, name=name, at=now)
 
 
 def scan_message(tenant: str, place: Place, seq: int, now: datetime) -> OutboxMessage:
@@ -191,16 +191,13 @@ def scan_message(tenant: str, place: Place, seq: int, now: datetime) -> OutboxMe
         requested_at=now,
     )
     name = f"{tenant}:{seq}:{scope_of(tenant, place).render()}"
-    return _message(DISK_SCAN_REQUESTS.name, tenant, envelope("disk.scan_requested.v1", name, now), told)
+    return message(DISK_SCAN_REQUESTS, tenant, "disk.scan_requested.v1", told, name=name, at=now)
 
 
-def envelope(event_type: str, event_id: str, at: datetime) -> Envelope:
-    """Wrap an event of ours; the same cause always gives the same id, so that a reader can drop repeats."""
-    return Envelope(event_id, event_type, SOURCE, at)
-
-
-def _message(topic: str, tenant: str, wrapped: Envelope, body: BaseModel) -> OutboxMessage:
-    return OutboxMessage(topic, tenant.encode(), body.model_dump_json().encode(), tuple(wrapped.headers()))
+def message(topic: Topic, key: str, kind: str, body: BaseModel, *, name: str, at: datetime) -> OutboxMessage:
+    """Wrap an event of ours; the same cause always gives the same name, so that a reader can drop repeats."""
+    headers = tuple(Envelope(name, kind, SOURCE, at).headers())
+    return OutboxMessage(topic.name, key.encode(), body.model_dump_json().encode(), headers)
 
 
 _OVER_LIMIT_TYPES = {Edge.STARTED: "quota.over_limit_started.v1", Edge.ENDED: "quota.over_limit_ended.v1"}
@@ -209,7 +206,7 @@ _THRESHOLD_TYPES = {Edge.STARTED: "quota.threshold_reached.v1", Edge.ENDED: "quo
 
 def wrapping(event_type: str, at: datetime) -> Headers:
     """Return the headers that all events of one type share at one instant: an envelope's, without its id."""
-    return tuple((name, value) for name, value in envelope(event_type, "-", at).headers() if name != "ce_id")
+    return tuple((name, value) for name, value in Envelope("-", event_type, SOURCE, at).headers() if name != "ce_id")
 
 
 def _repeated(decision: Decision, now: datetime) -> EnforcementReply:

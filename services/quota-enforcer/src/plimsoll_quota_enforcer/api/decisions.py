@@ -1,8 +1,9 @@
 """What of the past and its reasons: usage at an instant, decisions, gates."""
 
+from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 
 from plimsoll_contracts import codes
 from plimsoll_contracts.decisions_api import (
@@ -46,10 +47,7 @@ async def explain_scope(parts: Given, tenant: Name, place: At, dimension: Dimens
         raise Problem(refused.code, refused.detail) from None
 
 
-@router.get("/tenants/{tenant}/decisions", dependencies=[reads])
-async def list_decisions_of_tenant(
-    parts: Given,
-    tenant: Name,
+def _wanted(
     place: At,
     *,
     since: Instant | None = None,
@@ -58,32 +56,26 @@ async def list_decisions_of_tenant(
     code: Text = None,
     allowed: bool | None = None,
     deployment: Id | None = None,
-    after: Text = None,
-    oldest_first: bool = False,
-    limit: Page = 100,
+) -> Wanted:
+    return Wanted(None, since, until, verb, code, allowed, deployment, place)
+
+
+Filters = Annotated[Wanted, Depends(_wanted)]
+
+
+@router.get("/tenants/{tenant}/decisions", dependencies=[reads])
+async def list_decisions_of_tenant(
+    parts: Given, tenant: Name, wanted: Filters, *, after: Text = None, oldest_first: bool = False, limit: Page = 100
 ) -> DecisionList:
     """List a tenant's stored decisions, newest first; ``after`` is what ``next`` said."""
-    wanted = Wanted(tenant, since, until, verb, code, allowed, deployment, place)
-    return await _page(parts, wanted, after, limit, oldest_first=oldest_first)
+    return await _page(parts, replace(wanted, tenant=tenant), after, limit, oldest_first=oldest_first)
 
 
 @router.get("/decisions", dependencies=[administers])
 async def list_decisions(
-    parts: Given,
-    place: At,
-    *,
-    since: Instant | None = None,
-    until: Instant | None = None,
-    verb: Verb | None = None,
-    code: Text = None,
-    allowed: bool | None = None,
-    deployment: Id | None = None,
-    after: Text = None,
-    oldest_first: bool = False,
-    limit: Page = 100,
+    parts: Given, wanted: Filters, *, after: Text = None, oldest_first: bool = False, limit: Page = 100
 ) -> DecisionList:
     """List the stored decisions of all tenants, newest first; ``after`` is what ``next`` said."""
-    wanted = Wanted(None, since, until, verb, code, allowed, deployment, place)
     return await _page(parts, wanted, after, limit, oldest_first=oldest_first)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import asyncpg
+from pydantic import BaseModel
 
 from plimsoll_contracts import codes
 from plimsoll_contracts.dimensions import Dimension
@@ -21,7 +22,6 @@ from plimsoll_quota_enforcer.storage.limits import Changed, Patch, Wanted, chang
 from plimsoll_quota_enforcer.storage.listing import value_of
 from plimsoll_quota_enforcer.storage.queries import QUERIES
 from plimsoll_streams import outbox
-from plimsoll_streams.records import OutboxMessage
 from plimsoll_streams.transactions import Connection
 
 OPEN_MAX = 100
@@ -76,7 +76,7 @@ async def ask(
         reason=reason,
         asked_at=view.asked_at,
     )
-    await _tell(connection, view, "quota.limit_requested.v1", event.model_dump_json(), view.asked_at)
+    await _tell(connection, view, "quota.limit_requested.v1", event, view.asked_at)
     return view
 
 
@@ -198,10 +198,9 @@ async def _tell_decided(connection: Connection, view: LimitRequestView, seq: int
         decided_at=view.decided_at,
         seq=seq,
     )
-    await _tell(connection, view, "quota.limit_request_decided.v1", event.model_dump_json(), view.decided_at)
+    await _tell(connection, view, "quota.limit_request_decided.v1", event, view.decided_at)
 
 
-async def _tell(connection: Connection, view: LimitRequestView, kind: str, body: str, at: datetime) -> None:
-    envelope = answers.envelope(kind, f"limit-request:{view.id}:{view.state}", at)
-    message = OutboxMessage(QUOTA_LIMITS.name, view.tenant.encode(), body.encode(), tuple(envelope.headers()))
-    await outbox.insert(connection, [message])
+async def _tell(connection: Connection, view: LimitRequestView, kind: str, event: BaseModel, at: datetime) -> None:
+    name = f"limit-request:{view.id}:{view.state}"
+    await outbox.insert(connection, [answers.message(QUOTA_LIMITS, view.tenant, kind, event, name=name, at=at)])

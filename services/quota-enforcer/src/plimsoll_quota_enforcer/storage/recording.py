@@ -106,6 +106,7 @@ def _message(step: Step) -> OutboxMessage:
         changed_at=step.at,
         seq=step.seq,
     )
-    envelope = answers.envelope("quota.limit_changed.v1", f"{scope}:{plan.dimension}:{step.version}", step.at)
-    key = (step.tenant or DEFAULTS).encode()
-    return OutboxMessage(QUOTA_LIMITS.name, key, event.model_dump_json().encode(), tuple(envelope.headers()))
+    name = f"{scope}:{plan.dimension}:{step.version}"
+    return answers.message(
+        QUOTA_LIMITS, step.tenant or DEFAULTS, "quota.limit_changed.v1", event, name=name, at=step.at
+    )

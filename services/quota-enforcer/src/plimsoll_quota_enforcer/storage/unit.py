@@ -9,7 +9,7 @@ from typing import Any
 from plimsoll_contracts.enforcement import HoldState
 from plimsoll_quota_enforcer import answers, metrics
 from plimsoll_quota_enforcer.domain import placing
-from plimsoll_quota_enforcer.domain.model import Ask, Fact, Node, Place, chain
+from plimsoll_quota_enforcer.domain.model import Ask, Fact, Node, Place, Waiter, chain
 from plimsoll_quota_enforcer.domain.state import OVER, Change, Crossing, Decision, Edge, Outcome, Policy, TenantState
 from plimsoll_quota_enforcer.domain.values import value
 from plimsoll_quota_enforcer.storage import loading, rows
@@ -220,9 +220,9 @@ class Unit:
             state = self._states[tenant]
             if state.waiters is before or state.waiters == before:
                 continue
-            come.extend(rows.waiter_cells(tenant, each) for each in state.waiters if each not in before)
-            left = {each.ask.request_id for each in state.waiters}
-            gone.extend((tenant, each.ask.request_id) for each in before if each.ask.request_id not in left)
+            waited, waiting = _by_id(before), _by_id(state.waiters)
+            come.extend(rows.waiter_cells(tenant, each) for id_, each in waiting.items() if waited.get(id_) != each)
+            gone.extend((tenant, id_) for id_ in waited if id_ not in waiting)
         yield "save_waiters", come, self.now
         yield "forget_waiters", gone
 
@@ -245,6 +245,10 @@ class Unit:
                     metrics.crossings.inc(edge=crossing.edge)
         metrics.count_decisions(self._woken)
         metrics.count(metrics.waits, ["allowed" if each.allowed else "denied" for each in self._woken])
+
+
+def _by_id(waiters: Iterable[Waiter]) -> Mapping[str, Waiter]:
+    return {each.ask.request_id: each for each in waiters}
 
 
 def _decision_cells(kept: Kept) -> tuple[object, ...]:
